@@ -212,7 +212,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "fit ratings": (f"fit {FILES} ratings.csv --alpha 0.01 --prior zero --flip-rate 0 --out levels.closefar", ()),
     "fit triplets": ("fit --points points.csv --comparisons triplets.csv --json --out triplets.closefar", ()),
     "fit annotators": (f"fit {FILES} annotated.csv --flip-rate estimate --out annotators.closefar", ()),
-    "fit, missing file": (f"fit {FILES} nowhere.csv", ()),
+    "fit, missing file": (f"fit {FILES} nowhere.csv --force", ()),
     "fit, invalid option": (f"fit {FILES} pairs.csv --noise white", ()),
     "predict": (f"predict --model model.closefar {FILES} new_pairs.csv --out predicted.csv", ("predicted.csv",)),
     "predict levels": (f"predict --model levels.closefar {FILES} new_pairs.csv --out rated.csv", ("rated.csv",)),

@@ -638,7 +638,8 @@ def table(tmp_path):
 
 
 def command(table, *options):
-    return CliRunner().invoke(app, ["fit", "--points", str(table), "--out", str(table.parent / "m.closefar"), *options])
+    out = str(table.parent / "m.closefar")
+    return CliRunner().invoke(app, ["fit", "--points", str(table), "--out", out, "--force", *options])
 
 
 def test_the_command_line_keeps_a_checkpoint(table, tmp_path):

@@ -634,7 +634,6 @@ def _refused(*command: str) -> str:
         (["--left", "patient"], "--right"),
         (["--ordinal", "ward"], "--ordinal"),
         (["--report", "report.docx"], ".html"),
-        (["--force", "--no-overwrite"], "--force"),
     ],
 )
 def test_a_wrong_option_is_refused_before_a_file_is_read(options: list[str], word: str) -> None:
@@ -658,21 +657,43 @@ def test_what_a_command_can_not_use_is_not_offered() -> None:
         assert option in CliRunner().invoke(app, ["fit", "--help"], env={"COLUMNS": "200"}).stdout
 
 
-def test_only_own_files_are_replaced(folder: Path) -> None:
-    Path("wine.csv").write_text(",age,height\n0,1,2\n")  # as pandas writes it
-    for command in (["export", "good.model"], _PREDICT[:-2]):
-        done = CliRunner().invoke(app, [*command, "--out", "wine.csv"])
-        assert done.exit_code == 2
-        assert "--force" in done.stderr
-    assert Path("wine.csv").read_text() == ",age,height\n0,1,2\n"
-    for more in (["--force"], []):  # a result is then replaced without being asked
-        assert CliRunner().invoke(app, [*_PREDICT[:-2], "--out", "wine.csv", *more]).exit_code == 0
-    done = CliRunner().invoke(app, [*_PREDICT[:-2], "--out", "wine.csv", "--no-overwrite"])
-    assert done.exit_code == 2
-    for name in ("a.csv", "a.json", "a.npz", "a.onnx", "a.faiss"):
-        for _ in range(2):
-            done = CliRunner().invoke(app, ["export", "good.model", "--out", name])
-            assert done.exit_code == 0, done.stderr
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["fit", "--points", "points.csv", "--pairs", "pairs.csv", "--report", "old.html", "--out", "new.model"],
+        ["fit", "--points", "points.csv", "--pairs", "pairs.csv", "--report", "new.html", "--out", "old.model"],
+        ["classes", "--points", "points.csv", "--label", "ward", "--out", "new.model", "--neighbours", "old.model"],
+        ["classes", "--points", "points.csv", "--label", "ward", "--out", "new.model", "--suspicious", "old.csv"],
+        ["predict", "-m", "good.model", "--points", "points.csv", "--pairs", "pairs.csv", "--out", "old.csv"],
+        ["transform", "-m", "good.model", "--points", "points.csv", "--out", "old.csv"],
+        ["report", "-m", "good.model", "--points", "points.csv", "--pairs", "pairs.csv", "--out", "old.html"],
+        ["label-errors", "--points", "points.csv", "--pairs", "pairs.csv", "--out", "old.csv"],
+        ["truncate", "good.model", "--rank", "1", "--out", "old.model"],
+        ["export", "good.model", "--out", "old.csv"],
+    ],
+    ids=lambda command: f"{command[0]} {command[-1]}",
+)
+def test_what_exists_is_replaced_only_if_asked_for(folder: Path, command: list[str]) -> None:
+    old = next(word for word in command if word.startswith("old"))
+    for content in (b"", b"mine"):
+        Path(old).write_bytes(content)
+        before = sorted(folder.iterdir())
+        done = CliRunner().invoke(app, command)
+        assert (done.exit_code, done.stdout) == (2, "")
+        rule = f"{old} exists. Choose another name, or replace it with --force."
+        assert done.stderr == f"closefar {command[0]}: {rule}\n"
+        assert (sorted(folder.iterdir()), Path(old).read_bytes()) == (before, content)
+    for _ in range(2):
+        done = CliRunner().invoke(app, [*command, "--force"])
+        assert done.exit_code == 0, (done.stderr, done.exception)
+    assert Path(old).read_bytes() != b"mine"
+    assert not list(folder.glob(".closefar*"))
+
+
+def test_devices_are_no_files(folder: Path) -> None:
+    done = CliRunner().invoke(app, [*_FIT[:-1], "/dev/null", "--out", "/dev/null", "-q"])
+    assert (done.exit_code, done.output) == (0, "")
+    assert Path("/dev/null").is_char_device()
 
 
 def test_what_medians_fill_in_is_said(folder: Path) -> None:

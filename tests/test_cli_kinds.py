@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
 import closefar as cf
-from closefar.cli.app import app
 from closefar.datasets import judge_patients, make_patients
 from closefar.tables import Source, encode_table, read_pairs, read_table
+from command_line import facts as facts_of
+from command_line import invoke, refusal, run
 
 _POINTS = ["--points", "points.csv"]
 _RATINGS, _TRIPLETS = [*_POINTS, "--pairs", "ratings.csv"], [*_POINTS, "--comparisons", "triplets.csv"]
@@ -36,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for kind, files in _KINDS.items():
-            _run("fit", *files, "--out", f"{kind}.model")
+            run("fit", *files, "--out", f"{kind}.model")
     return folder
 
 
@@ -46,26 +44,15 @@ def folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def _run(*arguments: Any) -> Result:
-    done = CliRunner().invoke(app, list(map(str, arguments)))
-    assert done.exit_code == 0, (arguments, done.stderr, done.exception)
-    return done
-
-
-def _facts(*arguments: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(_run(*arguments, "--json").stdout)
-    return facts
-
-
 def test_levels_are_recognised_and_said(folder: Path) -> None:
-    done = _run("fit", *_RATINGS, "--out", "again.model")
+    done = run("fit", *_RATINGS, "--out", "again.model")
     assert "5 levels: 1 (closest), 2, 3, 4, 5 (farthest)" in done.stderr
     assert "--levels 5,4,3,2,1" in done.stderr
-    facts = _facts("inspect", "again.model")
+    facts = facts_of("inspect", "again.model")
     assert facts["kind"] == "levels"
     assert len(facts["thresholds"]) == 4
     assert facts["thresholds"] == sorted(facts["thresholds"])
-    assert "1 (closest), 2, 3, 4, 5 (farthest)" in _run("inspect", "again.model").stdout
+    assert "1 (closest), 2, 3, 4, 5 (farthest)" in run("inspect", "again.model").stdout
 
 
 def test_levels_are_fitted_as_in_python(folder: Path) -> None:
@@ -75,7 +62,7 @@ def test_levels_are_fitted_as_in_python(folder: Path) -> None:
     metric = cf.load("levels.model")
     assert metric.thresholds == pytest.approx(learner.thresholds_)
     predicted = (
-        read_table("predicted.csv") if _run("predict", "-m", "levels.model", *_RATINGS, "-o", "predicted.csv") else None
+        read_table("predicted.csv") if run("predict", "-m", "levels.model", *_RATINGS, "-o", "predicted.csv") else None
     )
     assert predicted is not None
     probabilities = np.column_stack([predicted.columns[f"probability_{level}"] for level in range(1, 6)])
@@ -84,13 +71,13 @@ def test_levels_are_fitted_as_in_python(folder: Path) -> None:
 
 
 def test_a_reversed_order_is_warned_of(folder: Path) -> None:
-    done = _run("fit", *_RATINGS, "--levels", "5,4,3,2,1", "--out", "reversed.model")
+    done = run("fit", *_RATINGS, "--levels", "5,4,3,2,1", "--out", "reversed.model")
     assert "opposite order" in done.stderr
     assert "--levels" in done.stderr
 
 
 def test_comparisons_the_other_way_round_are_warned_of(folder: Path) -> None:
-    done = _run("fit", *_TRIPLETS, "--compared", "patient,right,left", "--out", "reversed.model")
+    done = run("fit", *_TRIPLETS, "--compared", "patient,right,left", "--out", "reversed.model")
     assert "turned round" in done.stderr
     assert "--compared" in done.stderr
 
@@ -100,10 +87,10 @@ def test_words_are_levels_in_the_order_that_is_given(folder: Path) -> None:
     header, *rows = Path("ratings.csv").read_text().splitlines()
     Path("words.csv").write_text("\n".join([header, *(f"{row[:-1]}{words[row[-1]]}" for row in rows)]) + "\n")
     given = ["--levels", ",".join(words.values())]
-    _run("fit", *_POINTS, "--pairs", "words.csv", *given, "--out", "words.model")
+    run("fit", *_POINTS, "--pairs", "words.csv", *given, "--out", "words.model")
     by_word, by_number = (cf.load(f"{name}.model") for name in ("words", "levels"))
     assert by_word.thresholds == by_number.thresholds
-    facts = _facts("inspect", "words.model")
+    facts = facts_of("inspect", "words.model")
     assert facts["classes"] == list(words.values())
 
 
@@ -113,23 +100,23 @@ def test_numbers_may_be_written_in_two_ways(folder: Path) -> None:
         "\n".join([header, *(f"{row}{'.0' if at % 2 else ''}" for at, row in enumerate(rows))])
     )
     files = [*_POINTS, "--pairs", "floats.csv"]
-    _run("fit", *files, "--out", "floats.model")
+    run("fit", *files, "--out", "floats.model")
     assert cf.load("floats.model") == cf.load("levels.model")
-    assert _facts("evaluate", "-m", "levels.model", *files)["accuracy"] > 0.4
+    assert facts_of("evaluate", "-m", "levels.model", *files)["accuracy"] > 0.4
 
 
 def test_comparisons_are_predicted_as_in_python(folder: Path) -> None:
     table = read_pairs(Source(points="points.csv", comparisons="triplets.csv"), labelled=True)
     learner = cf.ComparisonMetricLearner().fit(table.data, table.labels.astype(float))
-    _run("predict", "-m", "comparisons.model", *_TRIPLETS, "-o", "compared.csv")
+    run("predict", "-m", "comparisons.model", *_TRIPLETS, "-o", "compared.csv")
     columns = read_table("compared.csv").columns
     assert list(columns)[:3] == ["patient", "left", "right"]
     assert columns["margin"] == pytest.approx(columns["distance_right"] ** 2 - columns["distance_left"] ** 2)
     assert columns["margin"] == pytest.approx(learner.decision_function(table.data), rel=1e-4, abs=1e-4)
     assert set(columns["predicted"]) == {1, -1}
-    figures = _facts("evaluate", "-m", "comparisons.model", *_TRIPLETS)
+    figures = facts_of("evaluate", "-m", "comparisons.model", *_TRIPLETS)
     assert figures["accuracy"] == pytest.approx(np.mean(columns["predicted"] == table.labels.astype(float)))
-    done = _run("evaluate", "-m", "comparisons.model", *_TRIPLETS)
+    done = run("evaluate", "-m", "comparisons.model", *_TRIPLETS)
     assert "Agreement" in done.stdout
 
 
@@ -145,40 +132,40 @@ def test_a_turned_answer_is_a_turned_row(folder: Path) -> None:
     found = {
         name: cf.load(f"{name}.model").matrix
         for name in ("triplets", "turned", "by_id", "four")
-        if _run("fit", *_POINTS, "--comparisons", f"{name}.csv", *_PAPER, "--out", f"{name}.model")
+        if run("fit", *_POINTS, "--comparisons", f"{name}.csv", *_PAPER, "--out", f"{name}.model")
     }
     for name, matrix in found.items():
         assert matrix == pytest.approx(found["triplets"], rel=1e-4, abs=1e-6), name
 
 
 def test_distances_of_pairs_are_all_that_comparisons_tell(folder: Path) -> None:
-    done = _run("predict", "-m", "comparisons.model", *_RATINGS)
+    done = run("predict", "-m", "comparisons.model", *_RATINGS)
     assert done.stdout.splitlines()[0] == "patient,other,distance"
     assert "calibrate_threshold" in done.stderr
 
 
 def test_annotators_are_found_named_and_pooled(folder: Path) -> None:
-    done = _run("fit", *_ANNOTATED, "--out", "again.model")
+    done = run("fit", *_ANNOTATED, "--out", "again.model")
     assert "5 annotators found in column 'worker' of annotated.csv; --no-annotators pools them." in done.stderr
     assert "w05: answers at random." in done.stderr
-    strictness = _facts("inspect", "again.model")["annotators"]
+    strictness = facts_of("inspect", "again.model")["annotators"]
     assert list(strictness) == ["w01", "w02", "w03", "w04", "w05"]
-    pooled = _run("fit", *_ANNOTATED, "--no-annotators", "--out", "pooled.model")
+    pooled = run("fit", *_ANNOTATED, "--no-annotators", "--out", "pooled.model")
     assert "annotators" not in pooled.stderr
-    assert _facts("inspect", "pooled.model")["annotators"] == {}
+    assert facts_of("inspect", "pooled.model")["annotators"] == {}
     typical, of_one = (
         read_table(name).columns["margin"]
         for name, more in (("typical.csv", []), ("one.csv", ["--for-annotator", "w02"]))
-        if _run("predict", "-m", "again.model", *_ANNOTATED, "-o", name, *more)
+        if run("predict", "-m", "again.model", *_ANNOTATED, "-o", name, *more)
     )
     assert typical - of_one == pytest.approx(np.full(len(typical), strictness["w02"]))
-    assert _facts("evaluate", "-m", "again.model", *_ANNOTATED)["accuracy"] > 0.6
+    assert facts_of("evaluate", "-m", "again.model", *_ANNOTATED)["accuracy"] > 0.6
 
 
 def test_a_column_of_another_name_may_hold_annotators(folder: Path) -> None:
     text = Path("annotated.csv").read_text()
     Path("rated_by.csv").write_text(text.replace("worker", "rated_by", 1))
-    _run("fit", *_POINTS, "--pairs", "rated_by.csv", "--annotator", "rated_by", "--out", "rated_by.model")
+    run("fit", *_POINTS, "--pairs", "rated_by.csv", "--annotator", "rated_by", "--out", "rated_by.model")
     assert cf.load("rated_by.model") == cf.load("annotators.model")
 
 
@@ -187,18 +174,18 @@ def test_judgements_of_tasks_are_joined_with_their_pairs(folder: Path) -> None:
     tasks = {pair: f"t{number}" for number, pair in enumerate(dict.fromkeys((row[0], row[1]) for row in rows))}
     Path("tasks.csv").write_text("task,left,right\n" + "".join(f"{t},{a},{b}\n" for (a, b), t in tasks.items()))
     Path("crowd.csv").write_text("task,worker,label\n" + "".join(f"{tasks[a, b]},{w},{y}\n" for a, b, w, y in rows))
-    _run("fit", *_POINTS, "--pairs", "tasks.csv", "--judgements", "crowd.csv", "--out", "tasks.model")
+    run("fit", *_POINTS, "--pairs", "tasks.csv", "--judgements", "crowd.csv", "--out", "tasks.model")
     assert cf.load("tasks.model") == cf.load("annotators.model")
 
 
 def test_pairs_and_comparisons_are_fitted_together(folder: Path) -> None:
-    mixed, alone = (_facts("inspect", f"{kind}.model") for kind in ("mixed", "levels"))
+    mixed, alone = (facts_of("inspect", f"{kind}.model") for kind in ("mixed", "levels"))
     assert mixed["classes"] == alone["classes"]
     assert mixed["matrix"] != alone["matrix"]
-    figures = _facts("evaluate", "-m", "mixed.model", *_MIXED)
+    figures = facts_of("evaluate", "-m", "mixed.model", *_MIXED)
     assert figures["n_pairs"] == figures["comparisons"]["n_comparisons"] == 500
-    done = _run("fit", *_MIXED, "--comparison-noise", "estimate", "--out", "noise.model")
-    assert 0.2 < _facts("inspect", "noise.model")["comparison_noise"] < 5
+    done = run("fit", *_MIXED, "--comparison-noise", "estimate", "--out", "noise.model")
+    assert 0.2 < facts_of("inspect", "noise.model")["comparison_noise"] < 5
     assert done.exit_code == 0
 
 
@@ -207,28 +194,27 @@ def test_each_command_takes_each_kind(folder: Path, kind: str) -> None:
     model, files = f"{kind}.model", _KINDS[kind]
     few, columns = [name.replace(".csv", "_few.csv") for name in files], ["--columns", "age,cholesterol"]
     few[1] = "points.csv"
-    _run("fit", *few, *columns, "--report", f"{kind}.html", "-o", "few.model")
-    _run("report", "-m", "few.model", *few, "-o", f"{kind}.txt")
+    run("fit", *few, *columns, "--report", f"{kind}.html", "-o", "few.model")
+    run("report", "-m", "few.model", *few, "-o", f"{kind}.txt")
     assert Path(f"{kind}.html").stat().st_size > 2000
     text = Path(f"{kind}.txt").read_text(encoding="utf-8")
     assert all(name in text for name in few if name.endswith(".csv"))
-    _run("truncate", model, "--rank", "2", "-o", "small.model")
+    run("truncate", model, "--rank", "2", "-o", "small.model")
     for name in ("a.csv", "a.json", "a.npz"):
-        _run("export", model, "-o", name)
-    _run("transform", "-m", model, *_POINTS, "-o", "mapped.csv")
+        run("export", model, "-o", name)
+    run("transform", "-m", model, *_POINTS, "-o", "mapped.csv")
 
 
 @pytest.mark.parametrize("kind", _KINDS)
 def test_each_question_is_answered_or_refused_in_a_sentence(folder: Path, kind: str) -> None:
     for command in (["label-errors", *_KINDS[kind]], ["sample-size", *_KINDS[kind], "--target-error", "0.1"]):
-        done = CliRunner().invoke(app, command)
+        done = invoke(*command)
         assert done.exit_code in (0, 2), (command, done.stderr, done.exception)
         if done.exit_code == 2:
             assert done.stderr.count("\n") == 1
 
 
 def test_the_report_of_a_model_of_pairs_is_about_pairs(folder: Path) -> None:
-    done = CliRunner().invoke(app, ["report", "-m", "levels.model", *_TRIPLETS, "-o", "none.txt"])
-    assert done.exit_code == 2
-    assert "got --comparisons alone. Give --pairs" in done.stderr
+    refused = refusal("report", "-m", "levels.model", *_TRIPLETS, "-o", "none.txt")
+    assert "got --comparisons alone. Give --pairs" in refused
     assert not Path("none.txt").exists()

@@ -28,6 +28,7 @@ TEXT = encode_table(POINTS, Path("points.csv")).decode()
 PAIR_TEXT = encode_table(PAIRS, Path("pairs.csv")).decode()
 NUMBERS = [name for name, column in POINTS.items() if column.dtype.kind == "f"]
 LEFT, RIGHT, _LABEL = PAIRS
+_BOTH = ("odd.csv", "points.csv")
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,9 @@ def test_odd_text_gives_the_same_predictions(model: Path, content: Callable[[], 
     Path("odd.csv").write_bytes(content())
     if b"X1," not in content():
         assert _predicted(model, "odd.csv") == _predicted(model)
-    odd, plain = (_run("fit", "--points", name, "--pairs", "pairs.csv") for name in ("odd.csv", "points.csv"))
+    odd, plain = (
+        _run("fit", "--points", name, "--pairs", "pairs.csv", "--force") for name in ("odd.csv", "points.csv")
+    )
     assert odd == plain
 
 
@@ -126,7 +129,9 @@ def test_ids_of_any_numpy_type(dtype: str) -> None:
     values = np.stack([POINTS[name] for name in NUMBERS], axis=1)
     np.save("plain.npy", values)
     np.savez("odd.npz", X=values, id=np.arange(60).astype(dtype))
-    odd, plain = (_run("fit", "--points", name, "--pairs", "numbered.csv") for name in ("odd.npz", "plain.npy"))
+    odd, plain = (
+        _run("fit", "--points", name, "--pairs", "numbered.csv", "--force") for name in ("odd.npz", "plain.npy")
+    )
     assert odd == plain
 
 

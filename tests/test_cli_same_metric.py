@@ -8,24 +8,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import closefar as cf
-from closefar.cli.app import app
 from closefar.label.live.findings import findings
 from closefar.label.live.learned import Given, learn
 from closefar.label.storage.points import read_label_points
 from closefar.label.storage.store import Store
 from closefar.tables import read_recorded
+from command_line import run
 from recorded import answer, ask, judge_file, make_task
 
-_KINDS = ("pairs", "levels", "triplets")
+_KINDS = [("pairs", ("owner",)), ("pairs", ("ana", "ben")), ("levels", ("ana", "ben")), ("triplets", ("owner",))]
 _LEVELS = ("same", "similar", "other")
 
 
-@pytest.fixture(
-    scope="module", params=[(kind, who) for kind in _KINDS for who in (("owner",), ("ana", "ben"))], ids=str
-)
+@pytest.fixture(scope="module", params=_KINDS, ids=str)
 def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Any]:
     """The kind of judgements, their folder, and the learner of the default in Python."""
     kind, annotators = request.param
@@ -53,9 +50,7 @@ def _assert_same(metric: cf.Metric, expected: cf.Metric) -> None:
 
 
 def _fit(folder: Path, *files: Any) -> cf.Metric:
-    command = ["fit", *files, "--out", folder / "model.closefar"]
-    done = CliRunner().invoke(app, [str(part) for part in command])
-    assert done.exit_code == 0, (done.output, done.exception)
+    run("fit", *files, "--out", folder / "model.closefar")
     return cf.load(folder / "model.closefar")
 
 
@@ -84,10 +79,7 @@ def test_the_order_of_points_and_the_form_of_tables_do_not_matter(
     judged: tuple[str, Path, Any], tmp_path: Path
 ) -> None:
     kind, folder, learner = judged
-    done = CliRunner().invoke(
-        app, ["export-judgements", str(folder / "judgements.sqlite"), str(tmp_path / "table.csv")]
-    )
-    assert done.exit_code == 0
+    run("export-judgements", folder / "judgements.sqlite", tmp_path / "table.csv")
     points = pd.read_csv(folder / "points.csv").drop(columns="photo")
     points[::-1].to_csv(tmp_path / "reversed.csv", index=False)
     order = ["--levels", ",".join(_LEVELS)] if kind == "levels" else []

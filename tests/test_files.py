@@ -50,13 +50,12 @@ def test_what_could_not_be_written_is_known_before(tmp_path: Path, name: str) ->
         check_writable(tmp_path / name)
 
 
-def test_what_a_killed_program_left_is_removed_but_not_what_another_is_writing(tmp_path: Path) -> None:
-    leftover = tmp_path / ".closefar-0123456789abcdef.tmp"
-    leftover.write_bytes(b"half")
+def test_nothing_is_left_of_what_was_not_put_in_place(tmp_path: Path) -> None:
     with staged_files({tmp_path / "slow": b"slow"}) as put_in_place:
-        assert not leftover.exists()
         replace_file(tmp_path / "quick", b"quick")
         put_in_place()
+    with staged_files({tmp_path / "never": b"half"}):
+        assert not (tmp_path / "never").exists()
     assert sorted(os.listdir(tmp_path)) == ["quick", "slow"]
 
 

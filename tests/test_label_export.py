@@ -103,12 +103,12 @@ def test_an_export_goes_to_standard_output_or_to_programs(judged: str) -> None:
     assert facts["notes"] == ["16 of 200 answers were left out: can't say."]
 
 
-def test_an_export_replaces_only_what_is_its_own(judged: str) -> None:
+def test_an_export_replaces_a_file_only_if_asked_for(judged: str) -> None:
     _run("export-judgements", "judgements.sqlite", "table.csv")
-    _run("export-judgements", "judgements.sqlite", "table.csv")
-    assert "--no-overwrite" in _refused("export-judgements", "judgements.sqlite", "table.csv", "--no-overwrite")
+    assert "table.csv exists." in _refused("export-judgements", "judgements.sqlite", "table.csv")
+    _run("export-judgements", "judgements.sqlite", "table.csv", "--force")
     before = Path("points.csv").read_bytes()
-    assert "not a result of this command" in _refused("export-judgements", "judgements.sqlite", "points.csv")
+    assert "points.csv exists." in _refused("export-judgements", "judgements.sqlite", "points.csv")
     assert Path("points.csv").read_bytes() == before
     judgements = Path("judgements.sqlite").read_bytes()
     for name in ("judgements.sqlite", "./judgements.sqlite"):
@@ -176,7 +176,7 @@ def test_one_annotator_is_not_modelled(judged: str) -> None:
     assert json.loads(done.stdout)["annotators"] is None
     assert json.loads(done.stdout)["notes"] == []
     _run("export-judgements", "judgements.sqlite", "table.csv")
-    exported = _run("fit", "--points", "points.csv", "--pairs", "table.csv", "--drop", "photo", "--json")
+    exported = _run("fit", "--points", "points.csv", "--pairs", "table.csv", "--drop", "photo", "--json", "--force")
     assert json.loads(exported.stdout)["annotators"] is None
 
 
@@ -212,7 +212,7 @@ def test_columns_can_still_be_chosen(judged: str) -> None:
     files = ["--points", "points.csv", "--judgements", "judgements.sqlite"]
     _run("fit", *files, "--drop", "c")
     assert _model("model.closefar")["feature_names"] == ["a", "b"]
-    _run("fit", *files, "--columns", "a,c")
+    _run("fit", *files, "--columns", "a,c", "--force")
     assert _model("model.closefar")["feature_names"] == ["a", "c"]
 
 

@@ -1,4 +1,4 @@
-"""The wheel, built and installed outside the checkout: demo, command line and report work from what is in it."""
+"""The wheel, built and installed outside the checkout: command line and report work from what is in it."""
 
 from __future__ import annotations
 
@@ -73,11 +73,6 @@ def test_the_package_is_that_of_the_wheel(installed: Installed, tmp_path: Path) 
     place = installed.run("python", "-c", "import closefar; print(closefar.__file__)", folder=tmp_path)
     assert Path(place).is_relative_to(installed.environment)
     assert not list(installed.environment.glob("lib/*/site-packages/*.egg-link"))
-
-
-def test_the_demo_writes_its_report(installed: Installed, tmp_path: Path) -> None:
-    assert "Wrote report.html" in installed.run("python", "-m", "closefar.demo", folder=tmp_path)
-    assert (tmp_path / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>")
 
 
 def test_the_command_line_fits_and_reports(installed: Installed, tmp_path: Path) -> None:

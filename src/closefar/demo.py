@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -51,40 +50,31 @@ def _paper_pairs() -> cf.datasets.LabelledPairs:
 
 def _compare(learner: cf.LinearMetricLearner, data: cf.datasets.LabelledPairs, seconds: float) -> str:
     """A table of the true metric, the learned one, and the plain distance with the threshold that suits it best."""
-    true, learned, plain = data.metric, learner.metric_, learner.baseline_.metric
-    assert plain is not None  # there is no origin
-    along = [_along_directions(metric, data) for metric in (true, learned, plain)]
-    rows: list[tuple[str, ...]] = [
-        (f"Squared distance / tau, direction {index}", *(f"{value:.4f}" for value in values))
-        for index, values in enumerate(zip_longest(*along, fillvalue=0.0), start=1)
+    wrong = float(np.mean(data.labels[:_N_FIT] != data.true_labels[:_N_FIT]))
+    columns = [
+        _figures(data.metric, data, wrong),
+        _figures(learner.metric_, data, learner.fit_statistics_.wrong_share) | {"Seconds to fit": seconds},
+        _figures(learner.baseline_.metric, data),
     ]
-    wrong = np.mean(data.labels[:_N_FIT] != data.true_labels[:_N_FIT])
-    rows.append(("Share of wrong labels", f"{wrong:.4f}", f"{learner.fit_statistics_.wrong_share:.4f}", ""))
-    target = true.matrix / true.known_threshold
-    errors = [
-        np.linalg.norm(metric.matrix / metric.known_threshold - target, 2) / np.linalg.norm(target, 2)
-        for metric in (learned, plain)
-    ]
-    rows.append(("Relative spectral error of M / tau", "", *(f"{error:.4f}" for error in errors)))
-    for name, labels in (("noisy", data.labels), ("true", data.true_labels)):
-        rows.append(
-            (f"Held-out accuracy, {name} labels", *(_accuracy(each, data, labels) for each in (true, learned, plain)))
-        )
-    rows.append(("Seconds to fit", "", f"{seconds:.3f}", ""))
-    head = ("", "true", "learned", "plain")
-    return "\n".join(f"{name:<38}{''.join(f'{value:>12}' for value in values)}" for name, *values in [head, *rows])
+    lines = [f"{'':<38}{'true':>12}{'learned':>12}{'plain':>12}"]
+    for name in dict.fromkeys(name for column in reversed(columns) for name in column):  # the plain has all directions
+        values = [f"{column[name]:.4f}" if name in column else "" for column in columns]
+        lines.append(f"{name:<38}{''.join(f'{value:>12}' for value in values)}")
+    return "\n".join(lines)
 
 
-def _accuracy(metric: cf.Metric, data: cf.datasets.LabelledPairs, labels: Any) -> str:
+def _figures(metric: Any, data: cf.datasets.LabelledPairs, wrong_share: float | None = None) -> dict[str, float]:
+    found = in_data_scale(metric, data.pairs[:_N_FIT]).directions().values / metric.known_threshold
+    figures = {f"Squared distance / tau, direction {index}": value for index, value in enumerate(found, start=1)}
+    if wrong_share is not None:
+        figures["Share of wrong labels"] = wrong_share
+    true, given = (each.matrix / each.known_threshold for each in (data.metric, metric))
+    figures["Relative spectral error of M / tau"] = float(np.linalg.norm(given - true, 2) / np.linalg.norm(true, 2))
     held_out = data.pairs[_N_FIT:]
     far = metric.margin(held_out[:, 0] - held_out[:, 1]) >= 0.0
-    return f"{np.mean(far == (labels[_N_FIT:] > 0)):.4f}"
-
-
-def _along_directions(metric: cf.Metric, data: cf.datasets.LabelledPairs) -> list[float]:
-    """The mean squared distance along each direction on the training pairs, divided by the threshold."""
-    found = in_data_scale(metric, data.pairs[:_N_FIT]).directions()
-    return [float(value) for value in found.values / metric.known_threshold]
+    for name, labels in (("noisy", data.labels), ("true", data.true_labels)):
+        figures[f"Held-out accuracy, {name} labels"] = float(np.mean(far == (labels[_N_FIT:] > 0)))
+    return figures
 
 
 if __name__ == "__main__":

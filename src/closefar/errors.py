@@ -30,6 +30,11 @@ _OPTIONS = {
 }
 _SWITCHES = {"class_weight", "fit_origin"}  # options without a value
 
+# Categories of characters that may control a terminal, and those of them that don't: the last two join letters, in
+# Persian and in emoji.
+_CONTROLLING = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_HARMLESS = "\n\t\u200c\u200d"
+
 
 class Sentence(str):
     """A text in the words of Python, which has those of the command line as `command`.
@@ -169,14 +174,9 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    return "".join(letter if _is_harmless(letter) else _escaped(letter) for letter in text)
-
-
-def _is_harmless(letter: str) -> bool:
-    if letter in "\n\t\u200c\u200d":  # the last two join letters, in Persian and in emoji
-        return True
-    return unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
-def _escaped(letter: str) -> str:
-    return letter.encode("unicode_escape", "backslashreplace").decode("ascii")
+    return "".join(
+        letter.encode("unicode_escape", "backslashreplace").decode("ascii")
+        if unicodedata.category(letter) in _CONTROLLING and letter not in _HARMLESS
+        else letter
+        for letter in text
+    )

@@ -6,13 +6,9 @@ import contextlib
 import os
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
-
-if sys.platform != "win32":
-    import fcntl
 
 __all__ = ["Content", "check_writable", "is_device", "replace_file", "replace_files", "staged_files"]
 
@@ -20,7 +16,6 @@ __all__ = ["Content", "check_writable", "is_device", "replace_file", "replace_fi
 Content = bytes | Callable[[IO[bytes]], None]
 
 _ADVICE = "Check that the folder exists and is writable, and that the disk has room."
-_TEMPORARY = ".closefar-{}.tmp"
 
 
 def is_device(path: Path) -> bool:
@@ -57,31 +52,28 @@ def replace_files(contents: Mapping[Path, Content]) -> None:
 def staged_files(contents: Mapping[Path, Content]) -> Iterator[Callable[[], None]]:
     """Write each to a temporary file beside its target; gives the function that puts all of them in place.
 
-    Temporary files are removed on leaving, and so are those that a killed program left in the same folders.
+    Temporary files are removed on leaving.
     """
     targets = {path: _target(path) for path in contents}
     devices = {path: target for path, target in targets.items() if is_device(target)}
     staged: dict[Path, Path] = {}
     with contextlib.ExitStack() as stack:
-        for folder in {target.parent for path, target in targets.items() if path not in devices}:
-            _remove_leftovers(folder)
         for path, content in contents.items():
             check_writable(path)
-            if path not in devices:
-                file, staged[path] = _open_temporary(path, targets[path].parent)
-                stack.callback(staged[path].unlink, missing_ok=True)
-                stack.enter_context(file)  # open, and so locked, until it is in place
-                _write(path, file, content)
+            if path in devices:
+                continue
+            staged[path] = targets[path].parent / f".closefar-{secrets.token_hex(8)}.tmp"
+            stack.callback(staged[path].unlink, missing_ok=True)
+            with _errors_naming(path), open(staged[path], "xb") as file:
+                _write(file, content)
                 os.fsync(file.fileno())
-                if sys.platform == "win32":
-                    file.close()  # an open file can't be renamed there
-                if targets[path].exists():
-                    shutil.copymode(targets[path], staged[path])
+            if targets[path].exists():
+                shutil.copymode(targets[path], staged[path])
 
         def put_in_place() -> None:
             for path, device in devices.items():
-                with open(device, "wb") as file:
-                    _write(path, file, contents[path])
+                with _errors_naming(path), open(device, "wb") as file:
+                    _write(file, contents[path])
             for path, temporary in staged.items():
                 os.replace(temporary, targets[path])
 
@@ -93,50 +85,20 @@ def _target(path: Path) -> Path:
     return path if is_device(path) else Path(os.path.realpath(path))
 
 
-def _write(path: Path, file: IO[bytes], content: Content) -> None:
+def _write(file: IO[bytes], content: Content) -> None:
+    if isinstance(content, bytes):
+        file.write(content)
+    else:
+        content(file)
+    file.flush()
+
+
+@contextlib.contextmanager
+def _errors_naming(path: Path) -> Iterator[None]:
+    """Name the file that can't be written; an error of a file that its content is made from names that one."""
     try:
-        if isinstance(content, bytes):
-            file.write(content)
-        else:
-            content(file)
-        file.flush()
+        yield
     except OSError as error:
-        if isinstance(error, ValueError):  # of a file that the content is made from
+        if isinstance(error, ValueError):
             raise
-        with contextlib.suppress(OSError):
-            file.close()  # would try again to write what it holds
         raise type(error)(f"can't write {path}: {error.strerror}. {_ADVICE}") from error
-
-
-def _open_temporary(path: Path, folder: Path) -> tuple[IO[bytes], Path]:
-    """Open a new file that is locked while this program lives, so that others can tell it from a leftover."""
-    while True:
-        temporary = folder / _TEMPORARY.format(secrets.token_hex(8))
-        try:
-            file = open(temporary, "xb")  # noqa: SIM115  # the caller closes it
-        except OSError as error:
-            raise type(error)(f"can't write {path}: {error.strerror}. {_ADVICE}") from error
-        if _lock(file) and os.fstat(file.fileno()).st_nlink:
-            return file, temporary
-        file.close()  # another program took it for a leftover before it was locked
-
-
-def _remove_leftovers(folder: Path) -> None:
-    if sys.platform == "win32":
-        return
-    for leftover in folder.glob(_TEMPORARY.format("*")):
-        with contextlib.suppress(OSError), open(leftover, "rb") as file:  # of somebody else, or just gone
-            if _lock(file):
-                leftover.unlink()
-
-
-def _lock(file: IO[bytes]) -> bool:
-    """Lock a file unless another program has; where files can't be locked, as on some network disks, do without."""
-    if sys.platform != "win32":
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return file.mode != "rb"
-    return True

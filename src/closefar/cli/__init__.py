@@ -5,8 +5,7 @@ import sys
 
 __all__ = ["main"]
 
-_NO_MEMORY, _NO_PACKAGE = 3, 4  # as in session.EXIT_CODES, which can't be imported without the packages
-_ADVICE = "not enough memory to start. Raise the limit (ulimit -v), or use a machine with more."
+_NO_PACKAGE = 4  # as in session.EXIT_CODES, which can't be imported without the packages
 
 
 def main() -> None:
@@ -19,15 +18,11 @@ def main() -> None:
         sys.exit(run())
     except KeyboardInterrupt:
         _stop()
-    except MemoryError:
-        _end(_ADVICE, _NO_MEMORY)
     except ImportError as error:
-        if "map segment" in str(error) or "allocate memory" in str(error):
-            _end(_ADVICE, _NO_MEMORY)
         needed = (error.name or str(error)).partition(".")[0]
-        if needed == "closefar":
-            raise
-        _end(f"the command line needs {needed}: run pip install 'closefar[cli]'.", _NO_PACKAGE)
+        if sys.stderr is not None:
+            print(f"closefar: the command line needs {needed}: run pip install 'closefar[cli]'.", file=sys.stderr)
+        sys.exit(_NO_PACKAGE)
 
 
 def _stop_at_signals() -> None:
@@ -56,9 +51,3 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal can't show stops nothing
-
-
-def _end(sentence: str, code: int) -> None:
-    if sys.stderr is not None:
-        print(f"closefar: {sentence}", file=sys.stderr)
-    sys.exit(code)

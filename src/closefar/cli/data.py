@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from closefar.cli.options import Columns, Files, Learning, NewData, WeightedFiles
-from closefar.cli.session import Session, report_path
+from closefar.cli.session import REPORT, Session, named
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 # Which judgements a table holds, two labels, levels or comparisons, and what is said of them on the screen.
 
 
-_MOST_LEVELS = 21  # that numbers are taken for by themselves: 0 to 20
+_MOST_LEVELS = 21  # that numbers are treated as without --levels: 0 to 20
 _MOST_NAMED = 5
 
 # Labels, in lower case, that say by themselves which one is far.
@@ -62,7 +61,7 @@ def words_in_order(labels: Any, far: str | None, levels: tuple[str, ...] | None)
     levels = tuple(sorted(words, key=float))
     if len(levels) > _MOST_LEVELS:
         raise ValueError(
-            f"numbers are taken for levels if there are at most {_MOST_LEVELS} different ones; got {len(levels)}: "
+            f"numbers are treated as levels if there are at most {_MOST_LEVELS} different ones; got {len(levels)}: "
             f"{_named(counts, levels)}. Round them to fewer levels, or list them all with --levels."
         )
     if far is not None:
@@ -86,7 +85,7 @@ def _ordered(counts: dict[str, int], levels: tuple[str, ...]) -> tuple[str, ...]
     unused = [level for level in levels if level not in words]
     if unused:
         raise ValueError(
-            f"each level must have a judgement, as its thresholds can't be told otherwise; nobody used "
+            f"each level must have a judgement, or its thresholds are undetermined; nobody used "
             f"{', '.join(map(repr, unused))}. Leave it out of --levels, or merge it with the next one."
         )
     return levels
@@ -141,26 +140,9 @@ def note_levels(session: Session, words: tuple[str, ...], *, is_ordered: bool) -
     if len(words) == 2:
         return
     first, *middle, last = words
-    order = ", ".join([f"{first} (closest)", *middle, f"{last} (farthest)"])
-    if is_ordered:
-        session.warn(f"{len(words)} levels: {order}.")
-        return
-    reverse = ",".join(reversed(words))
-    session.warn(f"{len(words)} levels: {order}. If they rate similarity, reverse them with --levels {reverse}.")
-    _note_gap(session, words)
-
-
-def _note_gap(session: Session, levels: tuple[str, ...]) -> None:
-    """Name the whole numbers that nobody used: one that is far off may stand for a missing answer."""
-    numbers = [float(level) for level in levels]
-    if not all(number.is_integer() for number in numbers):
-        return
-    gaps = [(low, high) for low, high in pairwise(numbers) if high - low > 1]
-    for low, high in gaps[:1]:
-        session.warn(
-            f"nobody used a level between {low:g} and {high:g}, which therefore follow each other; if one of them "
-            "stands for a missing answer, name it with --na-values."
-        )
+    order = f"{len(words)} levels: {', '.join([f'{first} (closest)', *middle, f'{last} (farthest)'])}."
+    reverse = f" If they rate similarity, reverse them with --levels {','.join(reversed(words))}."
+    session.warn(order if is_ordered else order + reverse)
 
 
 def _counts(labels: Any) -> dict[str, int]:
@@ -226,10 +208,14 @@ def read_labelled(
     return with_words(table, words), words, source
 
 
-def read_for_model(session: Session, model: Model, files: Files, new_data: NewData, *, labelled: bool) -> Pairs:
-    """Read pairs or comparisons as those of the fit were read."""
+def read_for_model(
+    session: Session, path: Path, files: Files, new_data: NewData, *, labelled: bool
+) -> tuple[Model, Pairs]:
+    """Read a model, and pairs or comparisons as those of its fit were read."""
+    from closefar.learners import Model
     from closefar.tables import read_or_open_pairs
 
+    model = Model.load(path)
     source = model.source(files.source())
     if files.are_single != model.is_single:
         need = "single points: use --points alone" if model.is_single else "pairs: use --pairs, usually with --points"
@@ -239,44 +225,40 @@ def read_for_model(session: Session, model: Model, files: Files, new_data: NewDa
     with session.stage("reading"):
         table = read_or_open_pairs(source, encoding=new_data.encoding_of(model), labelled=labelled)
     session.warn(*table.notes, *(() if table.comparisons is None else table.comparisons.notes))
-    return with_words(table, model.classes) if labelled and len(model.classes) > 2 else table
+    return model, with_words(table, model.classes) if labelled and len(model.classes) > 2 else table
 
 
 def fit_learner(session: Session, table: Pairs, words: tuple[str, ...], learning: Learning) -> MetricLearner:
     """Fit to a table of pairs or comparisons."""
+    from closefar.judgements import Tuples
     from closefar.tables import labels_of, others_of
 
     learner = learning.learner(words, verbose=session.is_watched)
+    # The learner finds points that pairs share, so that the same judgements give the same metric in Python; not those
+    # that only ids tell.
+    groups = None if isinstance(table.data, Tuples) else _shared_ids(table)
+    if table.groups is not None:
+        groups = table.groups.astype(str)
     options = {"feature_names": table.encoding.feature_names, **others_of(table), **learning.fit_options()}
     with session.stage("fitting", shows_itself=True):
-        learner.fit(table.data, labels_of(table), table.weights, groups=_held_out_together(table), **options)
-    _check_scales(learner, table.encoding.feature_names)
-    return learner
-
-
-def _held_out_together(table: Pairs) -> NDArray[Any] | None:
-    """The groups of the table, or the points that only their ids tell; the learner finds the others by itself.
-
-    So the same judgements give the same metric in Python.
-    """
-    from closefar.judgements import Tuples, share_points
-
-    if table.groups is not None:
-        return table.groups.astype(str)
-    if len(table.id_names) < 2 or isinstance(table.data, Tuples):
-        return None
-    points: NDArray[Any] = table.identity.codes
-    return points if share_points(points) else None
-
-
-def _check_scales(learner: MetricLearner, names: Sequence[str]) -> None:
-    """Refuse columns of a scale at which M, which has the squares of their units, can't be computed with."""
-    for name, scale in zip(names, learner.fit_statistics_.column_scales, strict=True):
+        learner.fit(table.data, labels_of(table), table.weights, groups=groups, **options)
+    for name, scale in zip(table.encoding.feature_names, learner.fit_statistics_.column_scales, strict=True):
         if scale != 0 and not 1 / _LARGEST_SCALE < scale < _LARGEST_SCALE:
             raise ValueError(
                 f"differences in a column must be between {1 / _LARGEST_SCALE:g} and {_LARGEST_SCALE:g} in size; those "
                 f"in {name!r} are about {scale:.1g}. Change its units, or leave it out with --drop."
             )
+    return learner
+
+
+def _shared_ids(table: Pairs, rows: Any = slice(None)) -> NDArray[Any] | None:
+    """The points of these rows by their ids, where rows share points."""
+    from closefar.judgements import share_points
+
+    points: Any = None
+    if len(table.id_names) > 1:
+        points = table.identity.codes if isinstance(rows, slice) else table.identity.index[rows]
+    return points if share_points(points) else None
 
 
 def groups_of(session: Session, table: Pairs, remedy: str = "cross-validation is by point") -> NDArray[Any] | None:
@@ -285,12 +267,12 @@ def groups_of(session: Session, table: Pairs, remedy: str = "cross-validation is
     A note says so, and what is done about it.
     """
     from closefar.arrays import numbered
-    from closefar.judgements import find_points, share_points
+    from closefar.judgements import find_points
 
     if table.groups is not None:
         return table.groups.astype(str)
-    points: NDArray[Any] | None = table.identity.codes if len(table.id_names) > 1 else None
-    if not share_points(points):
+    points = _shared_ids(table)
+    if points is None:
         points = find_points(table.data)
     if points is not None:
         noun = "comparisons" if table.are_comparisons else "pairs"
@@ -306,15 +288,14 @@ def sampled_groups(table: Pairs, used: Judgements) -> NDArray[Any]:
     """Which of some pairs of the table depend on each other, as `groups_of` has it, without a note."""
     import numpy as np
 
-    from closefar.judgements import find_points, share_points
+    from closefar.judgements import find_points
 
     if table.groups is not None:
         return table.groups[used.numbers].astype(str)
-    points = table.identity.index[used.numbers] if len(table.id_names) > 1 else None
-    if points is not None and share_points(points):
-        return points
-    found = find_points(used.data)
-    return np.arange(len(used)) if found is None else found
+    points = _shared_ids(table, used.numbers)
+    if points is None:
+        points = find_points(used.data)
+    return np.arange(len(used)) if points is None else points
 
 
 def folds_of(
@@ -437,4 +418,4 @@ def report_of(
     ids = table.ids if hasattr(table, "points") or table.id_names != ("row",) else None  # a file has many row numbers
     options = {"title": title, "provenance": provenance, "ids": ids, "groups": groups}
     with session.stage("report", n_parts=N_PARTS) as tell:
-        return encode_report(learner, report_path(path), *judged, **options, watch=tell)
+        return encode_report(learner, named(path, REPORT), *judged, **options, watch=tell)

@@ -7,18 +7,15 @@ import shlex
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from closefar.cli.apply import check_table, write_results
-from closefar.cli.options import Columns, NaValues, names_in, number
-from closefar.cli.session import Output, Replacing, Session, table_of
+from closefar.cli.options import Columns, Points, argument, names_in, number, option, words_in
+from closefar.cli.session import Output, Replacing, Session, check_table, write_results
 
 if TYPE_CHECKING:
     from closefar.label import Address, Site, Task
 
-_TASK, _CHOICE, _SERVER = "Question", "Choice of questions", "Server"
+_CHOICE = "Choice of questions"  # beside the panel of a group
 _LONGEST_QUESTION, _LONGEST_INSTRUCTIONS, _LONGEST_ANSWER = 300, 10_000, 40
 _FEWEST_LEVELS, _MOST_LEVELS = 3, 9  # each has a key
 
@@ -46,74 +43,44 @@ _QUESTIONS = {
 class LabelTask:
     """What is asked, of whom, and how questions are chosen."""
 
-    kind: Annotated[
-        Kind,
-        typer.Option(
-            help="What is judged: pairs as close or far, pairs on levels, or which of two points is nearer to a third.",
-            rich_help_panel=_TASK,
-        ),
-    ] = Kind.pairs
-    levels: Annotated[
-        str | None,
-        typer.Option(
-            metavar="K or A,B,...",
-            help="Levels from closest to farthest, or their number. Default: 5, that is 1,2,3,4,5.",
-            rich_help_panel=_TASK,
-        ),
-    ] = None
-    question: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="The question above every two or three points.", rich_help_panel=_TASK),
-    ] = None
-    instructions: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT", help="A longer text for annotators; @FILE reads it from a file.", rich_help_panel=_TASK
-        ),
-    ] = ""
-    annotators: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,...",
-            help="Names of those who judge; each gets an address with a secret. Default: the owner alone.",
-            rich_help_panel=_TASK,
-        ),
-    ] = None
-    method: Annotated[Method, typer.Option(help="How the next questions are chosen.", rich_help_panel=_CHOICE)] = (
-        Method.information
+    PANEL: ClassVar = "Question"
+
+    kind: Kind = option(
+        "What is judged: pairs as close or far, pairs on levels, or which of two points is nearer to a third.",
+        default=Kind.pairs,
     )
-    random_share: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            help="Share of questions drawn at random, which alone measure the quality.",
-            rich_help_panel=_CHOICE,
-        ),
-    ] = 0.15
-    shared_share: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            help="Share of questions that another annotator has answered, to measure agreement.",
-            rich_help_panel=_CHOICE,
-        ),
-    ] = 0.1
-    target: Annotated[
-        float,
-        typer.Option(
-            metavar="ERROR",
-            help="Relative error of the metric up to which the number of answers is projected.",
-            rich_help_panel=_CHOICE,
-        ),
-    ] = 0.1
+    levels: str | None = option(
+        "Levels from closest to farthest, or their number. Default: 5, that is 1,2,3,4,5.", "K or A,B,..."
+    )
+    question: str | None = option("The question above every two or three points.", "TEXT")
+    instructions: str = option("A longer text for annotators; @FILE reads it from a file.", "TEXT", default="")
+    annotators: str | None = option(
+        "Names of those who judge; each gets an address with a secret. Default: the owner alone.", "A,B,..."
+    )
+    method: Method = option("How the next questions are chosen.", default=Method.information, panel=_CHOICE)
+    random_share: float = option(
+        "Share of questions drawn at random, which alone measure the quality.", "SHARE", default=0.15, panel=_CHOICE
+    )
+    shared_share: float = option(
+        "Share of questions that another annotator has answered, to measure agreement.",
+        "SHARE",
+        default=0.1,
+        panel=_CHOICE,
+    )
+    target: float = option(
+        "Relative error of the metric up to which the number of answers is projected.",
+        "ERROR",
+        default=0.1,
+        panel=_CHOICE,
+    )
 
     def task(self) -> Task:
         """The task, if its values make sense."""
         from closefar.label import Task, TaskKind, check_names
 
-        for option, share in (("--random-share", self.random_share), ("--shared-share", self.shared_share)):
+        for name, share in (("--random-share", self.random_share), ("--shared-share", self.shared_share)):
             if not 0 <= share <= 1:
-                raise ValueError(f"{option} must be a number from 0 to 1; got {share:g}.")
+                raise ValueError(f"{name} must be a number from 0 to 1; got {share:g}.")
         if self.random_share + self.shared_share > 1:
             raise ValueError(
                 "--random-share and --shared-share must be 1 at most together; got "
@@ -157,46 +124,23 @@ class LabelTask:
 class Serving:
     """Where the pages are served."""
 
-    host: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Address to listen on. Others than this machine's own need TLS or --behind-proxy.",
-            rich_help_panel=_SERVER,
-        ),
-    ] = "127.0.0.1"
-    port: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            help="Port to listen on; 0 takes a free one. Default: one that is always the same for the file of --out.",
-            rich_help_panel=_SERVER,
-        ),
-    ] = None
-    no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Do not open a browser.", rich_help_panel=_SERVER)
-    ] = False
-    tls_certificate: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Certificate for HTTPS, with its chain (PEM).", rich_help_panel=_SERVER),
-    ] = None
-    tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Key of the certificate (PEM).", rich_help_panel=_SERVER)
-    ] = None
-    behind_proxy: Annotated[
-        bool,
-        typer.Option(
-            "--behind-proxy", help="A proxy with TLS passes requests on to this server.", rich_help_panel=_SERVER
-        ),
-    ] = False
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="What annotators type, such as https://label.example.org, if that is not the host and the port.",
-            rich_help_panel=_SERVER,
-        ),
-    ] = None
+    PANEL: ClassVar = "Server"
+
+    host: str = option(
+        "Address to listen on. Others than this machine's own need TLS or --behind-proxy.",
+        "ADDRESS",
+        default="127.0.0.1",
+    )
+    port: str | None = option(
+        "Port to listen on; 0 takes a free one. Default: one that is always the same for the file of --out.", "N"
+    )
+    no_browser: bool = option("Do not open a browser.", default=False)
+    tls_certificate: Path | None = option("Certificate for HTTPS, with its chain (PEM).", "FILE")
+    tls_key: Path | None = option("Key of the certificate (PEM).", "FILE")
+    behind_proxy: bool = option("A proxy with TLS passes requests on to this server.", default=False)
+    address: str | None = option(
+        "What annotators type, such as https://label.example.org, if that is not the host and the port.", "URL"
+    )
 
     def site(self) -> Site:
         """Where to listen, if nobody can listen in there."""
@@ -217,28 +161,21 @@ class Serving:
 
 
 def label(
-    points: Annotated[Path, typer.Option(metavar="FILE", help="Table with one row per point.")],
+    points: Points,
     task: LabelTask,
     columns: Columns,
     serving: Serving,
     output: Output,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="The file of judgements; one that is there already is continued."
-        ),
-    ] = Path("judgements.sqlite"),
-    show: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,...",
-            help="Columns to show that are no features: texts, links, and pictures in files beside the table.",
-        ),
-    ] = None,
-    id: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of point ids. Default: 'id', else the first column.")
-    ] = None,
-    na_values: NaValues = None,
+    out: Path = option(
+        "The file of judgements; one that is there already is continued.",
+        "FILE",
+        "--out",
+        "-o",
+        default=Path("judgements.sqlite"),
+    ),
+    show: str | None = option(
+        "Columns to show that are no features: texts, links, and pictures in files beside the table.", "A,B,..."
+    ),
 ) -> None:
     """Judge pairs or triplets of points in the browser, while a metric is learned from the answers.
 
@@ -247,42 +184,19 @@ def label(
     closefar label --points points.csv --out judgements.sqlite --question "Would you treat these two alike?"
     """
     with Session("label", output) as session:
-        columns.check()
-        serve(
-            session,
-            points,
-            out,
-            task,
-            serving,
-            columns=columns,
-            show=names_in(show or ""),
-            id=id,
-            na_values=tuple(word for words in na_values or () for word in names_in(words)),
-        )
+        options = columns.encoding_options() | {"id": points.id, "na_values": words_in(points.na_values)}
+        serve(session, points.points, out, task, serving, show=names_in(show or ""), **options)
 
 
-def serve(
-    session: Session,
-    points: Path,
-    out: Path,
-    task: LabelTask,
-    serving: Serving,
-    *,
-    columns: Columns | None = None,
-    show: tuple[str, ...] = (),
-    id: str | None = None,
-    na_values: tuple[str, ...] = (),
-) -> None:
+def serve(session: Session, points: Path, out: Path, task: LabelTask, serving: Serving, **options: Any) -> None:
     """Serve the pages of a table of points until an interrupt; then say what there is to do with the answers."""
-    session.check_standard_output()
     asked, site, port = task.task(), serving.site(), serving.port_number()
     if str(points) == "-":
         raise ValueError("--points must be a file, which is read again when judging goes on; got standard input.")
     from closefar.label import open_server, read_label_points
 
     with session.stage("reading"):
-        options = (columns or Columns()).encoding_options()
-        table = read_label_points(points, id=id, show=show, na_values=na_values, **options)
+        table = read_label_points(points, **options)
     session.warn(*table.notes)
     with open_server(out, asked, table, site, port) as server:
         with contextlib.suppress(KeyboardInterrupt):  # one that comes before the server waits for it
@@ -342,22 +256,14 @@ def _text(text: str, option: str, longest: int) -> str:
 # ``closefar export-judgements``: what was recorded by `closefar label`, as a table for any program.
 
 
-_COLUMNS = ("annotator", "time", "chosen", "purpose", "seconds", "original")
-
-
 def export_judgements(
     output: Output,
     replacing: Replacing,
-    judgements: Annotated[Path, typer.Argument(metavar="JUDGEMENTS", help="A file that `closefar label` wrote.")],
-    out: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="TABLE",
-            help="The table to write: .csv, .csv.gz, .tsv or .parquet. By default, CSV on standard output.",
-            show_default=False,
-        ),
-    ] = None,
-    unsure: Annotated[bool, typer.Option("--unsure", help="Keep answers of can't say, with an empty label.")] = False,
+    judgements: Path = argument("JUDGEMENTS", "A file that `closefar label` wrote."),
+    out: Path | None = argument(
+        "TABLE", "The table to write: .csv, .csv.gz, .tsv or .parquet. By default, CSV on standard output.", None
+    ),
+    unsure: bool = option("Keep answers of can't say, with an empty label.", default=False),
 ) -> None:
     """Write recorded judgements as a table: the ids, the answer, who gave it and when, and how the pair was chosen.
 
@@ -369,7 +275,7 @@ def export_judgements(
                 f"judgements are written as .csv, .csv.gz, .tsv or .parquet, which can leave a label empty; got "
                 f"{out.name!r}."
             )
-        check_table(session, out, table_of(*_COLUMNS), replacing, read=[judgements])
+        check_table(out, replacing, read=[judgements])
         from closefar.tables import note_unsure, read_recorded, recorded_columns
 
         with session.stage("reading"):

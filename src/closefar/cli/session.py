@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import signal
 import sys
 import traceback
 import warnings
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import typer
 
+from closefar.cli.options import option
 from closefar.errors import command_words, printable
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from rich.progress import Progress
 
     from closefar.files import Content
@@ -36,26 +35,23 @@ EXIT_CODES = {
     70: "a bug in closefar",
     130: "interrupted; nothing was written",
 }
-_UNFINISHED, CODE_WRONG_INPUT, CODE_NO_FILE, _NO_PACKAGE, _BUG, CODE_INTERRUPTED = (code for code in EXIT_CODES if code)
+_UNFINISHED, CODE_WRONG_INPUT, CODE_NO_FILE, _NO_PACKAGE, _BUG, _INTERRUPTED = (code for code in EXIT_CODES if code)
 PIPE_CLOSED = 141
 
-_PANEL = "Output"
-# The libraries alone take most of this; with less, some of them never return from being loaded.
-_LEAST_MEMORY = 1_100_000_000
-_NO_MEMORY = "not enough memory. Use fewer rows or columns, or a machine with more memory."
+_NO_MEMORY = "not enough memory. Use fewer rows or columns, raise the limit (ulimit -v), or use a machine with more."
 
 
 @dataclass(frozen=True)
 class Output:
     """How much is printed, and in which form."""
 
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, for programs.", rich_help_panel=_PANEL)
-    ] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=_PANEL)] = False
+    PANEL: ClassVar = "Output"
+
+    json: bool = option("Print the result as JSON, for programs.", default=False)
+    quiet: bool = option("Print errors only.", None, "--quiet", "-q", default=False)
 
 
-def tell(line: str) -> None:
+def print_error(line: str) -> None:
     """Print a line on standard error, if there is one."""
     if sys.stderr is not None:
         print(line, file=sys.stderr)
@@ -82,6 +78,8 @@ class Session:
         self._is_written = False
 
     def __enter__(self) -> Session:
+        if sys.stdout is None and self.output.json:
+            self._end("standard output is closed. Open it.", CODE_NO_FILE)
         self._warnings = warnings.catch_warnings()
         self._warnings.__enter__()
         warnings.simplefilter("ignore")
@@ -90,8 +88,6 @@ class Session:
             for number in (signal.SIGINT, signal.SIGTERM)
             if signal.getsignal(number) is not signal.SIG_IGN
         }
-        self._hook, sys.unraisablehook = sys.unraisablehook, self._hear
-        _check_memory(self._end)
         return self
 
     def __exit__(
@@ -100,19 +96,20 @@ class Session:
         self._warnings.__exit__(None, None, None)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        sys.unraisablehook = self._hook
         if error is None:
             if self.unfinished:
                 raise typer.Exit(_UNFINISHED)
             return
         # What an interrupt breaks, such as an import, may end in any error.
         if self._interrupted or isinstance(error, KeyboardInterrupt):
-            self._end(self._interruption, CODE_INTERRUPTED)
+            kept = self.checkpoint is not None and self.checkpoint.exists()
+            rest = f"the same command continues from {self.checkpoint}" if kept else "nothing was written"
+            self._end(f"interrupted; {rest}.", _INTERRUPTED)
         if isinstance(error, BrokenPipeError):
             discard_output()  # nobody reads on, as with `| head`
             raise typer.Exit(PIPE_CLOSED) from None
         if isinstance(error, Exception) and not isinstance(error, typer.Exit):
-            self._end(*in_words(error))
+            self._end(*sentence_of(error))
 
     @contextmanager
     def stage(
@@ -144,11 +141,6 @@ class Session:
     def warn(self, *sentences: str) -> None:
         """Note something, once, that the result should be read with; an error needs no such notes."""
         self.warnings += [words for words in map(command_words, sentences) if words not in self.warnings]
-
-    def check_standard_output(self, *, takes_table: bool = False) -> None:
-        """Refuse, before any work is done, to write a result to a standard output that is closed."""
-        if sys.stdout is None and (takes_table or self.output.json):
-            raise OSError(f"standard output is closed. {'Name a file with --out.' if takes_table else 'Open it.'}")
 
     def write_files(self, contents: Mapping[Path, Content]) -> None:
         """Write files, all of them or none; an interrupt comes too late once the first is in its place."""
@@ -196,48 +188,23 @@ class Session:
             written = " The files are written." if self._is_written else ""
             raise OSError(f"can't write to standard output: {error.strerror}.{written}") from error
 
-    @property
-    def _interruption(self) -> str:
-        if self.checkpoint is None or not self.checkpoint.exists():
-            return "interrupted; nothing was written."
-        return f"interrupted; the same command continues from {self.checkpoint}."
-
     def _print_notes(self) -> None:
         if not self.output.quiet:
             for sentence in self.warnings:
-                tell(printable(f"closefar {self.command}: note: {sentence}"))
+                print_error(printable(f"closefar {self.command}: note: {sentence}"))
 
     def _interrupt(self, *_: Any) -> None:
         if not self._is_written:
             self._interrupted = True
             raise KeyboardInterrupt
 
-    def _hear(self, unraisable: Any) -> None:
-        """An interrupt in a place that can't raise it is noticed at the end of the stage."""
-        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-            self._hook(unraisable)
-
     def _end_if_interrupted(self) -> None:
         if self._interrupted:
             raise KeyboardInterrupt
 
     def _end(self, sentence: str, code: int) -> NoReturn:
-        tell(printable(f"closefar {self.command}: {sentence}".replace("\n", " ")))
+        print_error(printable(f"closefar {self.command}: {sentence}".replace("\n", " ")))
         raise typer.Exit(code) from None
-
-
-def _check_memory(end: Callable[[str, int], NoReturn]) -> None:
-    if sys.platform == "win32":
-        return
-    import resource
-
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY and limit < _LEAST_MEMORY:
-        end(
-            f"there must be {_LEAST_MEMORY // 10**6} MB of address space at least; got a limit of {limit // 10**6} MB. "
-            "Raise it with ulimit -v.",
-            CODE_NO_FILE,
-        )
 
 
 def _bar() -> Progress:
@@ -248,17 +215,20 @@ def _bar() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def in_words(error: Exception) -> tuple[str, int]:
+def sentence_of(error: Exception) -> tuple[str, int]:
     """The sentence and the exit code of an error."""
     text = str(error)
-    if isinstance(error, ImportError) and "pip install" in text:
-        return text, _NO_PACKAGE
     if isinstance(error, (MemoryError, SystemError)) or "map segment" in text or "allocate memory" in text:
         return _NO_MEMORY, CODE_NO_FILE
     if isinstance(error, ImportError):
-        return f"can't load a package that closefar needs ({text}): run pip install closefar.", _NO_PACKAGE
+        install = "" if "pip install" in text else ": run pip install closefar."
+        return (f"can't load a package that closefar needs ({text}){install}" if install else text), _NO_PACKAGE
     if isinstance(error, OSError):
-        return _file_error(error), CODE_NO_FILE
+        if error.strerror is None:
+            return text, CODE_NO_FILE
+        if error.filename is None:
+            return f"{error.strerror}. Check that the current folder is still there.", CODE_NO_FILE
+        return f"can't use {error.filename}: {error.strerror}. Check its name and its permissions.", CODE_NO_FILE
     if isinstance(error, ArithmeticError) or type(error).__name__ == "LinAlgError":  # of NumPy, which may not be loaded
         return (
             "the columns can't be computed with: some values are too large or too small. Change their units, or leave "
@@ -272,62 +242,32 @@ def in_words(error: Exception) -> tuple[str, int]:
     return f"unexpected {type(error).__name__} in {place}: {text}. Please report this bug with the command.", _BUG
 
 
-def _file_error(error: OSError) -> str:
-    if error.strerror is None:
-        return str(error)
-    if error.filename is None:
-        return f"{error.strerror}. Check that the current folder is still there."
-    return f"can't use {error.filename}: {error.strerror}. Check its name and its permissions."
-
-
 # ---------------------------------------------------------------------------------------------------------------------
-# Where results go: what may be overwritten, and what could not be written is refused before any work is done.
-#
-# A file that closefar wrote is replaced, so that a command can be run again; any other needs --force.
+# Where results go: what could not be written is refused before any work is done, and so is a file that exists.
 
 
-_HEAD = 65536
+TABLE, REPORT = "table.csv", "report.html"  # what is written to a device or a pipe, which has no suffix to say it
 _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1")
-
-IsOwn = Callable[[Path], bool]
 
 
 @dataclass(frozen=True)
 class Replacing:
     """What happens to files that are there already."""
 
-    force: Annotated[
-        bool, typer.Option("--force", help="Also replace a file that closefar did not write.", rich_help_panel=_PANEL)
-    ] = False
-    no_overwrite: Annotated[
-        bool, typer.Option("--no-overwrite", help="Replace no file at all.", rich_help_panel=_PANEL)
-    ] = False
+    PANEL: ClassVar = Output.PANEL
 
-    def check(
-        self, outputs: Mapping[Path, IsOwn], *, read: Iterable[Path | None], advice: str = "Choose another name"
-    ) -> None:
-        """Refuse what could not be written, or would overwrite what is read or what somebody else wrote.
+    force: bool = option("Replace files that exist.", default=False)
 
-        Parameters
-        ----------
-        outputs : dict of paths to functions
-            The files to write; a function says of one that exists whether this command may have written it.
-        read : paths
-            The files that the command reads.
-        advice : str
-            What to do instead of overwriting a file.
-        """
+    def check(self, outputs: Iterable[Path], *, read: Iterable[Path | None] = ()) -> None:
+        """Refuse what could not be written, what is read by the same command, and, without --force, what exists."""
         from closefar.files import check_writable, is_device
 
-        if self.force and self.no_overwrite:
-            raise ValueError("--force and --no-overwrite contradict each other. Leave one of them out.")
+        inputs, seen = [path for path in read if path is not None], list[Path]()
         for path in outputs:
             if str(path) in _STANDARD_OUTPUT:  # which also takes the messages
                 raise ValueError(
                     f"files can't be written to {path}. Name a file; without --out, tables go to standard output."
                 )
-        inputs, seen = [path for path in read if path is not None], list[Path]()
-        for path, is_own in outputs.items():
             check_writable(path)
             if is_device(path):
                 continue
@@ -336,109 +276,46 @@ class Replacing:
             if any(_are_same(path, other) for other in seen):
                 raise ValueError(f"each file must have its own name; {path} is named twice.")
             seen.append(path)
-            if path.exists():
-                self._check_replacing(path, is_own, advice)
-
-    def _check_replacing(self, path: Path, is_own: IsOwn, advice: str) -> None:
-        if self.no_overwrite:
-            raise ValueError(f"{path} exists, and --no-overwrite was given. {advice}.")
-        if not (self.force or path.stat().st_size == 0 or is_own(path)):
-            raise ValueError(
-                f"{path} exists and is not a result of this command. {advice}, or replace it with --force."
-            )
-
-
-def is_model(path: Path) -> bool:
-    """Whether a file is a closefar model, of whatever version."""
-    return b'"__metadata__":{"closefar"' in _head(path)
-
-
-def is_report(path: Path) -> bool:
-    """Whether a file is a report of closefar."""
-    head, suffix = _head(path), path.suffix.lower()
-    if suffix == ".json":
-        return head.startswith(b'{\n "title"') and b'"n_fitted"' in head
-    if suffix in (".txt", ".md"):
-        return head.startswith(b"# ") and b"\n## Calibration\n" in head
-    return b'name="generator" content="closefar' in head
-
-
-def is_export(names: Sequence[str]) -> IsOwn:
-    """Return what tells whether a file is a metric of columns of these names that `closefar export` wrote."""
-
-    def is_own(path: Path) -> bool:
-        head, suffix = _head(path), path.suffix.lower()
-        if suffix == ".csv":
-            return [name for name, *_ in csv.reader(io.StringIO(head.decode("utf-8", "replace")))] == ["", *names]
-        if suffix == ".json":
-            return head.startswith(b'{\n "feature_names"') and b'"single_points"' in head
-        if suffix == ".npz":
-            return _holds(path, "matrix.npy", "factor.npy", "threshold.npy", "feature_names.npy")
-        return b"closefar" in head[:32] if suffix == ".onnx" else _is_empty_index(path)
-
-    return is_own
-
-
-def table_of(*columns: str) -> IsOwn:
-    """Return what tells whether a table ends with these columns, numbers in their names aside."""
-
-    def is_own(path: Path) -> bool:
-        names = [name.rstrip("0123456789") for name in columns_of(path)]
-        return names[len(names) - len(columns) :] == list(columns) and len(names) > len(columns)
-
-    return is_own
-
-
-def table_path(out: Path | None) -> Path:
-    """The name that says the format of a table: CSV on standard output and on devices."""
-    from closefar.files import is_device
-
-    return Path("table.csv") if out is None or (is_device(out) and not out.suffix) else out
-
-
-def report_path(out: Path) -> Path:
-    """The name that says the format of a report: a page on devices."""
-    from closefar.files import is_device
-
-    return Path("report.html") if is_device(out) and not out.suffix else out
-
-
-def _holds(path: Path, *members: str) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return set(members) <= set(archive.namelist())
-    except (OSError, zipfile.BadZipFile):
-        return False
-
-
-def _is_empty_index(path: Path) -> bool:
-    try:
-        import faiss
-
-        return bool(faiss.read_index(str(path)).ntotal == 0)
-    except (ImportError, RuntimeError):
-        return False
-
-
-def columns_of(path: Path) -> list[str]:
-    """The names of the columns of a table; none where it is no table."""
-    from closefar.tables import open_table
-
-    try:
-        return list(open_table(path).names)
-    except (ImportError, OSError, ValueError):
-        return []
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(_HEAD)
-    except OSError:
-        return b""
+        for path in seen:
+            if path.exists() and not self.force:
+                raise ValueError(f"{path} exists. Choose another name, or replace it with --force.")
 
 
 def _are_same(left: Path, right: Path) -> bool:
     if left.exists() and right.exists():
         return os.path.samefile(left, right)
     return os.path.realpath(left) == os.path.realpath(right)
+
+
+def named(out: Path, default: str) -> Path:
+    """The name that says the format of a file: that of the default on devices and pipes."""
+    from closefar.files import is_device
+
+    return Path(default) if is_device(out) and not out.suffix else out
+
+
+def check_table(out: Path | None, replacing: Replacing, *, read: Iterable[Path | None]) -> None:
+    """Refuse, before any work is done, a table that could not be written."""
+    from closefar.tables import encode_table
+
+    if out is not None:
+        replacing.check([out], read=read)
+        encode_table({}, named(out, TABLE))  # says if its format is unknown, or a package is missing
+    elif sys.stdout is None:
+        raise OSError("standard output is closed. Name a file with --out.")
+
+
+def write_results(session: Session, blocks: Iterator[dict[str, NDArray[Any]]], n_rows: int, out: Path | None) -> None:
+    """Write a table, given some rows at a time, to a file, or to standard output as CSV or JSON."""
+    if out is None and session.output.json:
+        from closefar.plain import records
+
+        session.show("", {"records": [record for columns in blocks for record in records(columns)]})
+        return
+    from closefar.tables import csv_parts, write_table
+
+    if out is None:
+        session.show_table(csv_parts(blocks))
+    else:
+        session.write_files({out: lambda file: write_table(blocks, named(out, TABLE), file)})
+        session.show(f"Wrote {n_rows:,} rows to {out}.", {"written": [str(out)], "n_rows": n_rows})
