@@ -10,7 +10,7 @@ from closefar.arrays import numbered
 from closefar.fitting import Settings, fit, fit_from, is_near_parts, refit
 from closefar.judgements import Judgements, PairGroupKFold, split_judgements
 from closefar.model import Scored
-from closefar.questions import dependence, noise_check
+from closefar.questions import dependence, goodness_of_fit
 from closefar.questions import likelihood as label_likelihood
 from closefar.questions import likelihood as thinning
 from closefar.questions import moves as margin_errors
@@ -124,12 +124,12 @@ def test_a_large_group_is_in_the_sum_over_a_part_of_the_groups(monkeypatch):
 def test_tests_are_made_with_at_most_so_many_pairs(monkeypatch):
     judgements, sizes = _judgements(3000), []
     fitted = fit(judgements, Settings(**PAPER))
-    monkeypatch.setattr(noise_check, "MOST_TESTED", 1000)
+    monkeypatch.setattr(goodness_of_fit, "_MOST_TESTED", 1000)
     monkeypatch.setattr(
-        noise_check, "check_noise_model", lambda fit, used, groups: sizes.append((len(used), len(groups)))
+        goodness_of_fit, "check_noise_model", lambda fit, used, groups: sizes.append((len(used), len(groups)))
     )
-    noise_check.check_noise_if_possible(fitted, judgements, None)
-    noise_check.check_noise_if_possible(fitted, judgements.take(np.arange(500, 900)), np.arange(400))
+    goodness_of_fit.check_noise_if_possible(fitted, judgements, None)
+    goodness_of_fit.check_noise_if_possible(fitted, judgements.take(np.arange(500, 900)), np.arange(400))
     assert sizes == [(1000, 1000), (400, 400)]
 
 

@@ -16,7 +16,7 @@ from closefar.judgements import Judgements, effective_number
 from closefar.model import Scored
 from closefar.noise import NOISES
 from closefar.questions import CalibrationBin, calibrate, wilson
-from closefar.questions.calibration import weighted_bins
+from closefar.questions.goodness_of_fit import weighted_bins
 from closefar.questions.dependence import Dependence, sandwich
 from closefar.questions.likelihood import LabelLikelihood, LabelModel, Optimum
 from closefar.questions.moves import MarginMoves, Moves, RankMoves, SideErrors, pseudo_inverse, scaled_eigh

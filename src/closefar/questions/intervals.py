@@ -26,9 +26,9 @@ from closefar.judgements.judgements import quadruplets_of
 from closefar.model import Metric
 from closefar.noise import FlipRate, with_flips
 from closefar.questions.dependence import Observed, Sandwich, free_root, sandwich
+from closefar.questions.goodness_of_fit import DOUBT, check_noise_if_possible
 from closefar.questions.likelihood import LabelLikelihood, LabelModel, by_legs, leg_blocks
 from closefar.questions.moves import read_for, scaled_eigh, table_of
-from closefar.questions.noise_check import DOUBT, check_noise_if_possible
 from closefar.rows import BlockRows, Coordinates, LegRows, Rows, rows_of
 
 # ---------------------------------------------------------------------------------------------------------------------

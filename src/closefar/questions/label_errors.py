@@ -60,11 +60,10 @@ from closefar.judgements.partitions import words_for_sample
 from closefar.model import Metric, Scored, ScoredLevels
 from closefar.model.thresholds import level_flips
 from closefar.noise import FlipRate, Noise, interval_losses, label_losses
-from closefar.questions.calibration import sides_of, two_sided, weighted_bins, wilson
 from closefar.questions.dependence import Dependence
+from closefar.questions.goodness_of_fit import check_noise_if_possible, sides_of, two_sided, weighted_bins, wilson
 from closefar.questions.likelihood import LabelModel
 from closefar.questions.moves import SideErrors
-from closefar.questions.noise_check import check_noise_if_possible
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which labels are flipped, and how many: estimated from how contradictions become rarer as the margin grows.
