@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from closefar import packed
-from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, to_numpy
+from closefar.arrays import TINY, Array, BoolArray, FloatArray, IndexArray, to_numpy
 from closefar.judgements import Judgements, Kind, sample_rows
 from closefar.model import Metric
 from closefar.model.factors import root_of
@@ -704,6 +704,20 @@ class LabelModel:
     def residual(self, is_far: BoolArray) -> FloatArray:
         """The label (far 1, close 0) minus its expectation."""
         return np.where(is_far, self.close, -self.far)
+
+
+def level_information(slopes: FloatArray, probabilities: FloatArray) -> FloatArray:
+    """The Fisher information of a level about its K - 1 margins, (..., K - 1, K - 1).
+
+    `slopes` are the derivatives of P(level >= k) in the margin from threshold k, `probabilities` those of the K levels.
+    """
+    rarest = np.maximum(probabilities, TINY)
+    found = np.zeros((*slopes.shape, slopes.shape[-1]))
+    for k in range(slopes.shape[-1]):
+        found[..., k, k] = slopes[..., k] ** 2 * (1.0 / rarest[..., k] + 1.0 / rarest[..., k + 1])
+        if k:
+            found[..., k, k - 1] = found[..., k - 1, k] = -slopes[..., k] * slopes[..., k - 1] / rarest[..., k]
+    return found
 
 
 def kept_share(flip_rate: FlipRate) -> Any:

@@ -18,7 +18,15 @@ from closefar.arrays import TINY, Array, BoolArray, FloatArray, IndexArray, to_n
 from closefar.fitting import AnnotatorTable, Fit, Scorer
 from closefar.judgements import Judgements, Kind
 from closefar.model import Metric, ScoredLevels
-from closefar.questions.likelihood import LabelModel, by_legs, coordinates_of, differences, leg_blocks, representatives
+from closefar.questions.likelihood import (
+    LabelModel,
+    by_legs,
+    coordinates_of,
+    differences,
+    leg_blocks,
+    level_information,
+    representatives,
+)
 from closefar.rows import BlockRows, rows_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -299,14 +307,8 @@ def margin_information(fit: Fit, seen: Judgements) -> tuple[FloatArray, FloatArr
         return scores.margin[:, None], model.information[None, None]
     cuts = scores.dichotomies
     margins = np.column_stack([each.margin for each in cuts])
-    slopes = [LabelModel.at(each.margin, each.noise, each.flip_rate).slope for each in cuts]
-    rarest = np.maximum(scores.probabilities.T, TINY)
-    weights = np.zeros((len(cuts), len(cuts), len(seen)))
-    for k, slope in enumerate(slopes):
-        weights[k, k] = slope**2 * (1.0 / rarest[k] + 1.0 / rarest[k + 1])
-        if k:
-            weights[k, k - 1] = weights[k - 1, k] = -slope * slopes[k - 1] / rarest[k]
-    return margins, weights
+    slopes = np.column_stack([LabelModel.at(each.margin, each.noise, each.flip_rate).slope for each in cuts])
+    return margins, np.moveaxis(level_information(slopes, scores.probabilities), 0, -1)
 
 
 def _thinned(judgements: Judgements, moves: MarginMoves) -> Judgements:
