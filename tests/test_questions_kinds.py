@@ -10,7 +10,8 @@ from scipy.stats import norm
 import closefar as cf
 from closefar.fitting import score, whole_loss
 from closefar.noise import NOISES
-from closefar.questions.dependence import Dependence, Observed
+from closefar.questions.dependence import Dependence
+from closefar.questions.intervals import Observed, sandwich
 from closefar.questions.label_errors import LevelEvidence, nearest_cuts
 from paper_estimator import PAPER
 
@@ -214,8 +215,6 @@ def test_probabilities_of_levels_have_the_spread_of_their_parameters(learners):
     assert np.all((found.low < found.estimate) & (found.estimate < found.high))
     fit = learner.fit_
     sample = Observed.of(fit, fit.judgements, None)
-    from closefar.questions.dependence import sandwich
-
     root = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, D).root
     draws = sample.parameters[:, None] + 0.3 * root @ np.random.default_rng(0).standard_normal((root.shape[1], 4000))
     transform, size = sample.optimum.coordinates.transform, D * (D + 1) // 2
@@ -316,13 +315,12 @@ def squared_by(learner, triplets):
     return far - near
 
 
-@pytest.mark.parametrize("method", ["jackknife", "bootstrap"])
 @pytest.mark.parametrize("kind", ["levels", "comparisons", "rated and compared"])
-def test_refits_agree_with_the_sandwich(kind, method):
+def test_the_jackknife_agrees_with_the_sandwich(kind):
     learner = fits(Sample(900, seed=3), tol=1e-6)[kind]()
     plain = cf.confidence(learner, method="sandwich")
-    found = cf.confidence(learner, method=method, n_bootstrap=40, random_state=0)
-    assert found.method == method
+    found = cf.confidence(learner, method="jackknife", random_state=0)
+    assert found.method == "jackknife"
     ratio = found.matrix.standard_error / plain.matrix.standard_error
     assert 0.7 < np.median(ratio) < 1.5
 

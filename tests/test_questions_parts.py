@@ -16,8 +16,9 @@ from closefar.judgements import Judgements, effective_number
 from closefar.model import Scored
 from closefar.noise import NOISES
 from closefar.questions import CalibrationBin, calibrate, wilson
+from closefar.questions.dependence import Dependence
 from closefar.questions.goodness_of_fit import weighted_bins
-from closefar.questions.dependence import Dependence, sandwich
+from closefar.questions.intervals import sandwich
 from closefar.questions.likelihood import LabelLikelihood, LabelModel, Optimum
 from closefar.questions.moves import MarginMoves, Moves, RankMoves, SideErrors, pseudo_inverse, scaled_eigh
 from paper_estimator import PAPER
@@ -338,22 +339,6 @@ def test_dependent_scores_are_summed_by_brute_force(fitted, kind, rng):
     n_units = len(np.unique(ids))
     found = Dependence(ids).spread(likelihood, likelihood.terms(optimum.parameters), np.ones(n))
     np.testing.assert_allclose(found, total * n_units / (n_units - 1), rtol=1e-8, atol=1e-12)
-
-
-def test_bootstrap_draws_have_the_right_mean():
-    rng = np.random.default_rng(0)
-    repeats = np.array([1.0, 2.0, 0.0, 5.0])
-    plain = np.mean([Dependence(None).draw(repeats, rng) for _ in range(4000)], axis=0)
-    np.testing.assert_allclose(plain, repeats, atol=0.15)
-    groups = np.array([0, 0, 1, 1])
-    drawn = Dependence(groups).draw(np.ones(4), rng)
-    assert drawn[0] == drawn[1]
-    assert drawn[2] == drawn[3]
-    assert drawn[[0, 2]].sum() == 2
-    points = np.array([[0, 1], [1, 2], [2, 2], [0, 2]])
-    counts = np.random.default_rng(5).multinomial(3, np.full(3, 1 / 3))
-    expected = repeats * [counts[0] * counts[1], counts[1] * counts[2], counts[2], counts[0] * counts[2]]
-    np.testing.assert_array_equal(Dependence(points).draw(repeats, np.random.default_rng(5)), expected)
 
 
 # What every question refuses
