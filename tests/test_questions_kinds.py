@@ -12,7 +12,7 @@ from closefar.fitting import score, whole_loss
 from closefar.noise import NOISES
 from closefar.questions.dependence import Dependence
 from closefar.questions.intervals import Observed, sandwich
-from closefar.questions.label_errors import LevelEvidence, nearest_cuts
+from closefar.questions.label_errors import Judge, Verdicts
 from paper_estimator import PAPER
 
 # In samples as small as these, two flip rates are estimated roughly.
@@ -530,17 +530,17 @@ def test_a_level_is_wrong_beyond_either_of_its_ends():
     """The rating is in the middle of three levels, and the squared distance normal around 1.5, by brute force."""
     noise, taus, error = NOISES["logistic"], np.array([1.0, 3.0]), 0.8
     margins, errors = 1.5 - taus[None], np.full((1, 2), error)
-    seen = LevelEvidence(noise, 0.0, is_new=False).probability_wrong(np.array([1]), margins, errors)
+    judges = [Judge(margins, errors, noise, 0.0, is_new, train_share=0.8) for is_new in (False, True)]
+    seen, new = (judge.probability_wrong(np.array([1]), margins, errors) for judge in judges)
     assert seen[0] == pytest.approx(norm.cdf(1.0, 1.5, error) + norm.sf(3.0, 1.5, error))
     grid = np.linspace(-3.0, 6.0, 20_001)
     posterior = norm.pdf(grid, 1.5, error) * (noise.cdf(grid - 1.0) - noise.cdf(grid - 3.0))
     exact = posterior[(grid < 1.0) | (grid >= 3.0)].sum() / posterior.sum()
-    new = LevelEvidence(noise, 0.0, is_new=True).probability_wrong(np.array([1]), margins, errors)
     assert new[0] == pytest.approx(exact, abs=0.03)
     assert new[0] < seen[0]
     for code, agreement, margin in ((0, -0.5, 0.5), (1, 0.5, 0.5), (2, -1.5, -1.5)):
-        found = nearest_cuts(np.array([code]), margins, errors)
-        assert (found[0][0], found[2][0]) == pytest.approx((margin, agreement))
+        found = Verdicts.of(np.array([code]), margins, errors, seen, np.array([False]))
+        assert (found.margin[0], found.agreement[0]) == pytest.approx((margin, agreement))
 
 
 # Refusals
