@@ -282,26 +282,24 @@ def test_variances_of_margins_are_quadratic_forms(fitted, rng):
 
 def brute_scores(optimum):
     """The score of each row in (packed M, tau), and its Hessian, by plain sums."""
-    rows = optimum.objective.source.read(slice(0, optimum.objective.n_judgements)).T
-    features = np.column_stack([packed.form_gradients(rows), -np.ones(len(rows))])
-    likelihood = optimum.objective.likelihood
-    margin = features @ optimum.parameters
-    _, slope, curvature = likelihood.noise.derivatives(likelihood.signs * margin)
-    scores = features * (likelihood.weights * likelihood.signs * slope)[:, None]
-    return scores, (features * (likelihood.weights * curvature)[:, None]).T @ features
+    features = np.column_stack([packed.form_gradients(Z @ optimum.coordinates.transform), -np.ones(len(Z))])
+    far = 1.0 / (1.0 + np.exp(-features @ optimum.parameters))
+    scores = features * (far - (DATA.labels > 0))[:, None] / len(Z)
+    return scores, (features * (far * (1.0 - far))[:, None]).T @ features / len(Z)
 
 
 def test_the_optimum_is_the_fit_in_other_coordinates(fitted):
     optimum = Optimum.of(fitted.metric_, Judgements.of_signs(Z, DATA.labels))
     assert optimum.size == 3
-    assert optimum.evaluation().loss == pytest.approx(fitted.certificate_.loss, abs=1e-10)
+    likelihood = LabelLikelihood.of(optimum, Judgements.of_signs(Z, DATA.labels), fitted.metric_.noise, 0.0)
+    terms = likelihood.terms(optimum.parameters)
+    assert likelihood.shares @ terms.loss == pytest.approx(fitted.certificate_.loss, abs=1e-10)
     scores, hessian = brute_scores(optimum)
     np.testing.assert_allclose(scores.sum(axis=0), 0.0, atol=1e-5)
-    np.testing.assert_allclose(
-        optimum.objective.hessian(optimum.evaluation().curvature), hessian, rtol=1e-8, atol=1e-12
-    )
-    margin_gradient = optimum.evaluation().margin_gradient
-    np.testing.assert_allclose(optimum.sum_of_squared_scores(margin_gradient), scores.T @ scores, rtol=1e-8, atol=1e-14)
+    information = likelihood.information(optimum.parameters, likelihood.shares)
+    np.testing.assert_allclose(information, hessian, rtol=1e-8, atol=1e-12)
+    found = np.vstack([block for _, block in likelihood.scores(terms)])
+    np.testing.assert_allclose(found, scores, rtol=1e-8, atol=1e-14)
 
 
 def test_the_sandwich_is_the_plain_formula(fitted):

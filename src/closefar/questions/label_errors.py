@@ -23,6 +23,7 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
+from threadpoolctl import threadpool_limits
 
 from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray, is_dask, numbered, take_rows, to_numpy
 from closefar.errors import either
@@ -274,7 +275,8 @@ class _PlacedPairs:
                 on_offsets = by_place + offset_price * offsets
             return value, np.concatenate([on_map.ravel(), [-np.sum(pulls)], on_offsets.ravel()])
 
-        found = minimize(objective, begin, jac=True, method="L-BFGS-B", options={"maxiter": _PLACE_STEPS})
+        with threadpool_limits(1):  # matrices are small: threads would wait for each other
+            found = minimize(objective, begin, jac=True, method="L-BFGS-B", options={"maxiter": _PLACE_STEPS})
         return np.asarray(found.x)
 
 

@@ -16,7 +16,6 @@ from closefar.model import Metric
 from closefar.model.factors import root_of
 from closefar.noise import FlipRate, Noise, interval_losses, turned_round, with_flips
 from closefar.rows import BlockRows, Coordinates, Rows, factor_in_rows, judged_rows, rows_of, unit_free
-from closefar.solve import CloseFar, Evaluation, Likelihood, MarginCurvature, Objective, Passes
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Judgements as the legs that they compare: one of a pair, and two of a comparison.
@@ -94,7 +93,7 @@ def representatives(weights: FloatArray, lengths: FloatArray, most: int) -> tupl
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A fitted metric in unit-free coordinates, with the objective around it.
+# A fitted metric in unit-free coordinates.
 
 
 def coordinates_of(metric: Metric, judgements: Judgements) -> tuple[Coordinates, FloatArray]:
@@ -105,7 +104,7 @@ def coordinates_of(metric: Metric, judgements: Judgements) -> tuple[Coordinates,
 
 @dataclass(frozen=True)
 class Optimum:
-    """z'Mz = |factor' w|^2 for `rows` w = transform' z, and the objective of the judgements that it was fitted to.
+    """A fitted metric in unit-free coordinates: z'Mz = |factor' w|^2 for `rows` w = transform' z.
 
     For a metric with an origin, w = transform' (x - origin).  `moment_root` is R, with R'R the
     second moment of w: the identity, unless a penalty uses another scale.  `thresholds` are those of levels
@@ -117,7 +116,6 @@ class Optimum:
     factor: FloatArray
     thresholds: FloatArray
     moment_root: FloatArray
-    likelihood: Likelihood | None = None
 
     @classmethod
     def of(
@@ -138,18 +136,11 @@ class Optimum:
         factor = factor_in_rows(rows, source, shares, metric.factor)
         root = np.eye(len(factor)) if blend == 0.0 else root_of(rows.outer(shares))
         thresholds = np.append(metric.thresholds, () if strictness is None else strictness)
-        plain = judgements.kind is Kind.CLOSE_FAR and judgements.comparisons is None and strictness is None
-        likelihood = CloseFar(metric.noise, signs, shares) if plain else None
-        return cls(rows, coordinates, factor, thresholds, root, likelihood)
+        return cls(rows, coordinates, factor, thresholds, root)
 
     @property
     def threshold(self) -> float:
         return float(self.thresholds[0])
-
-    @cached_property
-    def objective(self) -> Objective:
-        assert self.likelihood is not None
-        return Objective(self.rows, self.likelihood, Passes())
 
     @property
     def size(self) -> int:
@@ -164,16 +155,6 @@ class Optimum:
     def parameters(self) -> FloatArray:
         """(packed M, thresholds)."""
         return packed.joined(self.matrix, self.thresholds)
-
-    def evaluation(self) -> Evaluation:
-        """The risk at the optimum, with its curvature."""
-        squared = self.objective.squared_distances(self.factor)
-        return self.objective.evaluate(squared, self.thresholds, order=2)
-
-    def sum_of_squared_scores(self, scores: FloatArray) -> FloatArray:
-        """The sum of u u' over rows, u = score times the derivative of the row's margin in (packed M, tau)."""
-        squares = MarginCurvature(self.rows.row_array(scores**2), np.empty((1, 1)))
-        return self.objective.hessian(squares)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
