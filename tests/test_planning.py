@@ -11,10 +11,10 @@ from scipy.stats import chi2, norm
 
 import closefar as cf
 from closefar import packed
+from closefar.judgements import Kind
 from closefar.noise import NOISES
 from closefar.questions import SampleSizePlan, plan_sample_size
 from closefar.questions import sample_size as planning
-from closefar.rows import rows_of
 from paper_estimator import PAPER
 
 FITS = 40
@@ -311,12 +311,7 @@ def test_changes_of_the_ratio_by_finite_differences():
         ratio = (metric.matrix + transform @ inner @ transform.T) / (1.7 + threshold[0])
         change = np.linalg.norm(ratio - metric.matrix / 1.7, 2)
         expected.append(change / np.linalg.norm(metric.matrix / 1.7, 2) / h)
-    np.testing.assert_allclose(planning._ratio_errors(steps, transform, metric), expected, rtol=1e-4)
-
-
-def test_the_longest_row():
-    rows = np.array([[0.1, -0.2], [3.0, -4.0], [4.0, 2.0]])
-    assert planning._longest(rows_of(rows)) == pytest.approx(25.0)
+    np.testing.assert_allclose(planning._spectral_errors(steps, transform, metric, Kind.CLOSE_FAR), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("tau", [0.5, 6.0])

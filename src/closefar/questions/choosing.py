@@ -82,8 +82,7 @@ class Answers:
 
     def entropies(self, margins: FloatArray) -> FloatArray:
         """The entropy of the answer at known margins, in nats."""
-        entropies: FloatArray = entr(self.probabilities(margins)).sum(axis=-1)
-        return entropies
+        return np.asarray(entr(self.probabilities(margins)).sum(axis=-1))
 
     def fisher(self, margins: FloatArray) -> FloatArray:
         """The Fisher information of the answer about the margins, (..., K - 1, K - 1)."""
@@ -109,8 +108,7 @@ class Answers:
         if width[0] >= _CELL_WIDTH * self.noise.std:
             return np.reshape(self._masses(mean, width) @ self._cells[2], (1, 1))
         nodes, weights = _hermite()
-        found: FloatArray = np.tensordot(weights, self.fisher(mean[0] + width[0] * nodes[:, None]), axes=1)
-        return found
+        return np.asarray(np.tensordot(weights, self.fisher(mean[0] + width[0] * nodes[:, None]), axes=1))
 
     def _gains_of_sides(self, mean: FloatArray, width: FloatArray) -> FloatArray:
         gains = np.empty(len(mean))
@@ -154,16 +152,14 @@ def _draws(n: int) -> FloatArray:
     half = ndtri(qmc.Halton(n, scramble=False).random(1 + _N_DRAWS // 2)[1:])
     points = np.vstack([half, -half])
     root = np.linalg.cholesky(points.T @ points / len(points))
-    drawn: FloatArray = np.linalg.solve(root, points.T).T
-    return drawn
+    return np.asarray(np.linalg.solve(root, points.T).T)
 
 
 def _drawn(means: FloatArray, covariances: FloatArray) -> FloatArray:
     """Margins of each question, (n, draws, K - 1)."""
     values, vectors = np.linalg.eigh(covariances)
     roots: Any = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-    drawn: FloatArray = means[:, None, :] + _draws(means.shape[1]) @ np.swapaxes(roots, 1, 2)
-    return drawn
+    return np.asarray(means[:, None, :] + _draws(means.shape[1]) @ np.swapaxes(roots, 1, 2))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -117,8 +117,7 @@ class Dependence:
         part = np.empty(self.n_units, dtype=np.intp)
         part[np.argsort(by_unit, kind="stable")] = rng.permutation(self.n_units) % n_parts
         is_in = (part[members][:, :, None] == np.arange(n_parts)).any(axis=1)
-        held: FloatArray = repeats[:, None] * is_in
-        return held
+        return np.asarray(repeats[:, None] * is_in)
 
     def spread(self, likelihood: LabelLikelihood, terms: LabelTerms, repeats: FloatArray) -> FloatArray:
         """V, the covariance of the sum of the scores of the rows, each of which represents `repeats` observations."""
@@ -130,8 +129,7 @@ class Dependence:
             return correction * _outer_sums(likelihood, terms, self.ids[:, None])
         total = _sums_by_points(likelihood, terms, self._shared)
         values, vectors = np.linalg.eigh(total)
-        spread: FloatArray = correction * (vectors * np.maximum(values, 0.0)) @ vectors.T
-        return spread
+        return np.asarray(correction * (vectors * np.maximum(values, 0.0)) @ vectors.T)
 
     def cross_sums(self, terms: FloatArray) -> list[FloatArray]:
         """The sum of u v' over all rows u != v that depend on each other, with one row per judgement.
@@ -231,8 +229,7 @@ def _sets(members: NDArray[np.intp], size: int) -> NDArray[np.intp]:
     numbers = np.zeros(len(stacked), dtype=np.intp)
     for column in stacked.T:
         numbers = np.unique(numbers * (int(stacked.max()) + 2) + column + 1, return_inverse=True)[1]
-    found: NDArray[np.intp] = np.where(exist, numbers, -1).reshape(len(parts), -1).T
-    return found
+    return np.asarray(np.where(exist, numbers, -1).reshape(len(parts), -1).T)
 
 
 def _of_several(members: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -264,12 +261,10 @@ def _cross(terms: FloatArray, members: NDArray[np.intp]) -> FloatArray:
         terms, members = terms[is_in], members[is_in]
     sums = _by_unit(terms, members, int(members.max(initial=0)) + 1)
     n_units = np.sum(members >= 0, axis=1)
-    cross: FloatArray = sums.T @ sums - terms.T @ (terms * n_units[:, None])
-    return cross
+    return np.asarray(sums.T @ sums - terms.T @ (terms * n_units[:, None]))
 
 
 def _by_unit(terms: FloatArray, members: NDArray[np.intp], n_units: int) -> FloatArray:
     row, column = np.nonzero(members >= 0)
     belongs: Any = csr_array((np.ones(len(row)), (members[row, column], row)), shape=(n_units, len(terms)))
-    sums: FloatArray = belongs @ terms
-    return sums
+    return np.asarray(belongs @ terms)

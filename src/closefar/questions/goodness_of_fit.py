@@ -315,8 +315,7 @@ class LabelScores:
     @cached_property
     def weights(self) -> FloatArray:
         weights = self.scored.judgements.weights
-        scaled: FloatArray = weights / weights.mean()
-        return scaled
+        return np.asarray(weights / weights.mean())
 
     @property
     def n_on_margin(self) -> int:
@@ -357,8 +356,7 @@ class LabelScores:
             for column in range(n, n + self.n_rates):
                 part += 2.0 * mixed[where] * (along @ covariance[:n, column])
             parts.append(part)
-        curvature: FloatArray = np.concatenate(parts)
-        return curvature
+        return np.asarray(np.concatenate(parts))
 
     @cached_property
     def fitted(self) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -906,8 +904,7 @@ def _bins(scored: Scored, model: LabelModel, n_bins: int) -> IndexArray:
             f"{kind.term}s. {kind.verb.capitalize()} more {kind.noun}s."
         )
     joined[joined == number] = number - 1  # the remainder joins its neighbour
-    bins: IndexArray = joined[fine]
-    return bins
+    return np.asarray(joined[fine])
 
 
 def _table(scored: Scored, bins: IndexArray, sums: FloatArray, errors: FloatArray) -> tuple[NoiseBin, ...]:

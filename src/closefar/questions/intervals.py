@@ -756,8 +756,7 @@ def _inverse(information: FloatArray) -> FloatArray | None:
     values, vectors, scale = scaled_eigh(information)
     if not values[0] > _NEWTON_SINGULAR:
         return None
-    inverse: FloatArray = (vectors / values) @ vectors.T / np.outer(scale, scale)
-    return inverse
+    return np.asarray((vectors / values) @ vectors.T / np.outer(scale, scale))
 
 
 def _longest_step(likelihood: LabelLikelihood, parameters: FloatArray, step: FloatArray) -> float:

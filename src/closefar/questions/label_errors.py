@@ -200,8 +200,7 @@ class _Side:
 
 def _contradicted(missed: FloatArray) -> FloatArray:
     rates = _RATES[:, None, None, None]
-    contradicted: FloatArray = np.clip(rates + (1.0 - 2.0 * rates) * missed, 1e-12, 1.0 - 1e-12)
-    return contradicted
+    return np.asarray(np.clip(rates + (1.0 - 2.0 * rates) * missed, 1e-12, 1.0 - 1e-12))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -569,8 +568,7 @@ class Verdicts:
     @property
     def expected(self) -> IndexArray:
         """The level that each squared distance lies in; of two labels, 1 is far."""
-        levels: IndexArray = np.sum(self.margins >= 0, axis=1)
-        return levels
+        return np.asarray(np.sum(self.margins >= 0, axis=1))
 
 
 def with_margins(scores: Scores, margins: FloatArray) -> Scores:
@@ -626,8 +624,7 @@ class Judge:
             prior + self._log_likelihood(codes, ends, step, margins.shape[1] + 1)
             for prior, step in zip((under, over, within), steps, strict=True)
         ]
-        wrong: FloatArray = np.exp(logsumexp(logs[:2], axis=0) - logsumexp(logs, axis=0))
-        return wrong
+        return np.asarray(np.exp(logsumexp(logs[:2], axis=0) - logsumexp(logs, axis=0)))
 
     def _log_likelihood(self, codes: IndexArray, ends: _Ends, step: FloatArray, n_levels: int) -> FloatArray:
         """The log of P(level) after a step of the squared distance."""

@@ -214,8 +214,7 @@ class Outcomes:
 
     @cached_property
     def are_compared(self) -> BoolArray:
-        compared: BoolArray = self.codes >= self.n_levels
-        return compared
+        return np.asarray(self.codes >= self.n_levels)
 
     @cached_property
     def signs(self) -> FloatArray:
@@ -634,8 +633,7 @@ def _squared_scores(terms: LabelTerms) -> LabelTerms:
 
 def _scaled(matrix: FloatArray) -> FloatArray:
     scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
-    scaled: FloatArray = matrix / np.outer(scale, scale)
-    return scaled
+    return np.asarray(matrix / np.outer(scale, scale))
 
 
 # At enormous margins: the information and its square stay finite.

@@ -223,8 +223,7 @@ def pseudo_inverse(matrix: FloatArray, tol: float = 1e-10) -> FloatArray:
     """The inverse of a positive semidefinite matrix on its range, determined with its diagonal scaled to one."""
     values, vectors, scale = scaled_eigh(matrix)
     keep = values > tol * values[-1]
-    inverse: FloatArray = (vectors[:, keep] / values[keep]) @ vectors[:, keep].T / np.outer(scale, scale)
-    return inverse
+    return np.asarray((vectors[:, keep] / values[keep]) @ vectors[:, keep].T / np.outer(scale, scale))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from closefar.fitting import Fit, Fitted, count_uncertain, without_penalty
 from closefar.judgements import Judgements, Kind, find_points
 from closefar.model import Metric, Scored
 from closefar.model.factors import root_of
-from closefar.noise import FlipRate, has_flips
+from closefar.noise import has_flips
 from closefar.questions.likelihood import LabelLikelihood, LabelTerms, Optimum
 from closefar.questions.moves import RankMoves
 from closefar.rows import RowSource, rows_of
@@ -206,8 +206,12 @@ def plan_sample_size(
     n_parameters = float(np.sum(inverse * covariance))
     normal = np.random.default_rng(check_random_state(random_state).randint(2**31)).standard_normal((p, _DRAWS))
     steps = inverse @ root_of(covariance).T @ normal
-    errors = _errors(measure, fit.kind, steps, hessian, moves, optimum, metric)
-    mean = 0.5 * n_parameters if measure == "loss" else float(errors.mean())
+    if measure == "loss":
+        errors = 0.5 * np.einsum("ij,ij->j", steps, hessian @ steps)
+        mean = 0.5 * n_parameters
+    else:
+        errors = _spectral_errors(moves @ steps, optimum.coordinates.transform, metric, fit.kind)
+        mean = float(errors.mean())
     worst = _by_theorem(metric, measure, float(target_error), float(delta), optimum, pilot) if is_plain else None
     likely = float(np.quantile(errors, 1.0 - delta))
     return SampleSizePlan(
@@ -296,57 +300,29 @@ def _local_model(
     return moves.basis[:, free], hessian[np.ix_(free, free)], covariance[np.ix_(free, free)]
 
 
-def _errors(
-    measure: str,
-    kind: Kind,
-    steps: FloatArray,
-    hessian: FloatArray,
-    moves: FloatArray,
-    optimum: Optimum,
-    metric: Metric,
-) -> FloatArray:
-    """The error of each step along the moves."""
-    if measure == "loss":
-        losses: FloatArray = 0.5 * np.einsum("ij,ij->j", steps, hessian @ steps)
-        return losses
-    ratio = _ratio_errors if kind is Kind.CLOSE_FAR else _trace_errors
-    return ratio(moves @ steps, optimum.coordinates.transform, metric)
+def _spectral_errors(steps: FloatArray, transform: FloatArray, metric: Metric, kind: Kind) -> FloatArray:
+    """The relative spectral norm of the change of M / tau, or of M / tr M, to first order.
 
-
-def _ratio_errors(steps: FloatArray, transform: FloatArray, metric: Metric) -> FloatArray:
-    """The relative spectral norm of the change of M / tau, to first order, for each step in (packed M, tau)."""
-    errors = np.empty(steps.shape[1])
+    For each step in (packed M, thresholds).
+    """
+    whole, d, errors = metric.matrix, transform.shape[1], np.empty(steps.shape[1])
     for index, step in enumerate(steps.T):
-        matrix, threshold = packed.split(step, transform.shape[1])
-        change = transform @ matrix @ transform.T - metric.matrix * (threshold / metric.known_threshold)
-        errors[index] = np.abs(np.linalg.eigvalsh(change)).max()
+        matrix, thresholds = packed.split(step, d)
+        change = transform @ matrix @ transform.T
+        is_plain = kind is Kind.CLOSE_FAR
+        scale = thresholds[0] / metric.known_threshold if is_plain else np.trace(change) / np.trace(whole)
+        errors[index] = np.abs(np.linalg.eigvalsh(change - whole * scale)).max()
     return errors / float(metric.eigenvalues[0])
-
-
-def _trace_errors(steps: FloatArray, transform: FloatArray, metric: Metric) -> FloatArray:
-    """The same of M / tr M, for each step in (packed M, thresholds)."""
-    whole, size = metric.matrix, packed.packed_size(transform.shape[1])
-    errors = np.empty(steps.shape[1])
-    for index, step in enumerate(steps.T):
-        change = transform @ packed.unpack(step[:size], transform.shape[1]) @ transform.T
-        errors[index] = np.abs(np.linalg.eigvalsh(change - whole * (np.trace(change) / np.trace(whole)))).max()
-    return errors / float(metric.eigenvalues[0])
-
-
-def _longest(rows: RowSource) -> float:
-    """The largest squared length of a row."""
-    return rows.extremes(rows.squared_distances(np.eye(rows.n_columns)))[1]
 
 
 def _by_theorem(
     metric: Metric, measure: str, target: float, delta: float, optimum: Optimum, pilot: Judgements
 ) -> float:
     """The number of pairs of the theorem, with the largest eigenvalue and the longest difference of the pilot."""
-    if measure == "loss":
-        radius = float(np.linalg.norm(optimum.factor, 2)) ** 2 * _longest(optimum.rows)
-    else:
-        radius = float(metric.eigenvalues[0]) * _longest(rows_of(pilot.data))
-    return _worst_case(metric, measure, target, delta, radius)
+    rows: RowSource = optimum.rows if measure == "loss" else rows_of(pilot.data)
+    largest = float(np.linalg.norm(optimum.factor, 2)) ** 2 if measure == "loss" else float(metric.eigenvalues[0])
+    longest = rows.extremes(rows.squared_distances(np.eye(rows.n_columns)))[1]
+    return _worst_case(metric, measure, target, delta, largest * longest)
 
 
 def _worst_case(metric: Metric, measure: str, target: float, delta: float, radius: float) -> float:
@@ -397,8 +373,9 @@ def _check_fit(fit: Fit, measure: str) -> None:
             + "."
         )
     if has_flips(fit.flip_rate):
+        rates = " and ".join(f"{rate:.3g}" for rate in np.ravel(fit.flip_rate))
         raise ValueError(
-            f"the pilot must be fitted without flips; got a flip rate of {_rates(fit.flip_rate)}. If "
+            f"the pilot must be fitted without flips; got a flip rate of {rates}. If "
             "labels are flipped, do not fit with "
             + setting(flip_rate=0)
             + " instead: that estimates another metric, and the plan would be wrong. Use the learning "
@@ -422,7 +399,3 @@ def _check_fit(fit: Fit, measure: str) -> None:
             f"the pilot must have a rank of at least 1 and, for the error of M / tau, a threshold > 0; got {metric!r}. "
             f"{get} more {noun}."
         )
-
-
-def _rates(flip_rate: FlipRate) -> str:
-    return " and ".join(f"{rate:.3g}" for rate in (flip_rate if isinstance(flip_rate, tuple) else (flip_rate,)))
