@@ -72,19 +72,23 @@ def combined_legs(values: FloatArray, rows: Rows) -> FloatArray:
 # Some rows that stand for all of them, where there are many.
 
 
-_LARGE = 20.0  # times the usual weight, or the usual squared length
+# Rows that stand for all of them, and per parameter of M: sums of squares are then within about one percent.
+_MOST_ROWS = 100_000
+_ROWS_PER_PARAMETER = 200
+
+_LARGE_RATIO = 20.0  # of a row that stands for itself, times the usual weight or the usual squared length
 
 
-def representatives(weights: FloatArray, lengths: FloatArray, most: int) -> tuple[IndexArray, FloatArray]:
-    """About `most` of the rows, and how many rows each stands for; all of them where there are no more.
+def representatives(weights: FloatArray, lengths: FloatArray, most: int | None = None) -> tuple[IndexArray, FloatArray]:
+    """About `most` of the rows, 100,000 by default, and how many rows each stands for; all where there are no more.
 
     `lengths` are the squared lengths of the rows, one on average.  A row that is long or heavy stands
     for itself: a sample would lose, or misjudge, a direction in which few rows vary.
     """
-    n = len(weights)
+    n, most = len(weights), _MOST_ROWS if most is None else most
     if n <= most:
         return np.arange(n), np.ones(n)
-    is_large = weights * np.maximum(lengths, 1.0) > _LARGE * weights.mean()
+    is_large = weights * np.maximum(lengths, 1.0) > _LARGE_RATIO * weights.mean()
     others = np.flatnonzero(~is_large)
     some = others[sample_rows(len(others), most)]
     chosen = np.union1d(np.flatnonzero(is_large), some)
@@ -321,11 +325,8 @@ class Flips:
 # these constraints the likelihood has an interior optimum, even if that of the fit lies on the boundary.
 
 
-# Products of columns are kept up to this many numbers, and beyond that recomputed in each pass.
+# Products of columns are kept up to this many numbers, 80 MB, and beyond that recomputed in each pass.
 _MOST_KEPT = 10_000_000
-
-_MOST_ROWS = 100_000
-_ROWS_PER_PARAMETER = 200
 
 
 @dataclass(frozen=True)

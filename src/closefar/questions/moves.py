@@ -69,7 +69,8 @@ def read_for(
     return fit.read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
 
 
-# With more moves than this, only the eigenvalues of M and the threshold move.
+# With more moves than this, only the eigenvalues of M and the threshold move: the inverse of a matrix of this size
+# takes about a second.
 MOST_MOVES = 1500
 
 
@@ -230,9 +231,6 @@ def pseudo_inverse(matrix: FloatArray, tol: float = 1e-10) -> FloatArray:
 # The standard errors of margins, from each threshold of a metric.
 
 
-_MOST_SEEN = 100_000
-
-
 @dataclass(frozen=True)
 class SideErrors:
     """The standard errors of margins, without the common scale of all margins, which changes no side.
@@ -251,7 +249,10 @@ class SideErrors:
     def of(cls, fit: Fit, seen: Judgements) -> SideErrors:
         """The errors of the margins of a fit to these judgements; attached comparisons are left out."""
         moves = MarginMoves(fit.metric, seen, comparison_noise=fit.relative_noise)
-        seen = _thinned(seen, moves)
+        chosen, number = representatives(seen.weights, moves.mean_squares(seen.data))
+        if len(chosen) < len(seen):
+            seen = seen.take(chosen)
+            seen = seen.with_weights(number * seen.weights)
         table = table_of(fit, seen)
         n_annotators = 0 if table is None else len(table)
         blank = cls(moves, seen.n_thresholds, n_annotators, np.empty((0, 0)), 0.0)
@@ -308,12 +309,3 @@ def margin_information(fit: Fit, seen: Judgements) -> tuple[FloatArray, FloatArr
     margins = np.column_stack([each.margin for each in cuts])
     slopes = np.column_stack([LabelModel.at(each.margin, each.noise, each.flip_rate).slope for each in cuts])
     return margins, np.moveaxis(level_information(slopes, scores.probabilities), 0, -1)
-
-
-def _thinned(judgements: Judgements, moves: MarginMoves) -> Judgements:
-    """A sample of many judgements, weighted to represent all: standard errors are within about one percent."""
-    if len(judgements) <= _MOST_SEEN:
-        return judgements
-    chosen, number = representatives(judgements.weights, moves.mean_squares(judgements.data), _MOST_SEEN)
-    some = judgements.take(chosen)
-    return some.with_weights(number * some.weights)

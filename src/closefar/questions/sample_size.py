@@ -40,7 +40,7 @@ from closefar.theory import parameter_bound, sample_size
 
 _DRAWS = 1000  # a quantile of 95% is then one of 93.6 to 96.4%
 _LEAST_UNCERTAIN = 1.0  # uncertain labels per parameter of a pilot: with fewer, no plan is possible
-_FEW_UNCERTAIN = 5.0  # with fewer, a plan is rough
+_ROUGH_UNCERTAIN = 5.0  # with fewer, a plan is rough: the factor below is 1.4 for the loss
 
 # The error falls as N to minus this power; with U uncertain labels per parameter it is 1 + a / U + b / U^2 times that.
 _RATES = {"loss": 1.0, "spectral": 0.5}
@@ -120,10 +120,10 @@ class SampleSizePlan:
         ]
         if self.worst_case is not None:
             parts.append(f"The theorem's worst-case guarantee needs {self._theorem}, too many to plan with.")
-        if uncertain < _FEW_UNCERTAIN:
+        if uncertain < _ROUGH_UNCERTAIN:
             parts.append(
                 f"The pilot has only {uncertain:.1f} uncertain {self.kind.term}s per parameter, so this plan is rough. "
-                f"Plan again with about {math.ceil(self.pilot_n * _FEW_UNCERTAIN / uncertain):,} {noun}."
+                f"Plan again with about {math.ceil(self.pilot_n * _ROUGH_UNCERTAIN / uncertain):,} {noun}."
             )
         if self.shares_points:
             parts.append(f"The plan assumes independent {noun}; these share points, so more are needed.")

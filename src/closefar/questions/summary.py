@@ -14,6 +14,7 @@ from closefar.fitting import AnnotatorTable, AnnotatorVerdict, Fit, FitStatistic
 from closefar.judgements import Kind
 from closefar.model import ZERO, Metric, loadings
 
+# In characters, which fit into a terminal of 80, and in lines.
 _WIDTH = 78
 _MOST_DIRECTIONS = 10
 _MOST_LOADINGS = 5

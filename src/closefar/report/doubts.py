@@ -281,12 +281,7 @@ _TOO_MUCH_WORK = (
 
 
 def intervals(
-    fit: Fit,
-    training: Judgements | None,
-    names: list[str],
-    *,
-    seed: int,
-    groups: NDArray[Any] | None = None,
+    fit: Fit, training: Judgements | None, names: list[str], *, seed: int, groups: NDArray[Any] | None = None
 ) -> dict[str, Any]:
     """Intervals for the threshold, the flip rate, each direction and, of few columns, each entry of M."""
     if fit.is_metric_alone:
