@@ -564,10 +564,10 @@ def test_parts_do_not_depend_on_the_order_of_rows():
         np.testing.assert_array_equal(other, plain[order])
 
 
-@pytest.mark.parametrize("rank", [None, 1])
-def test_the_jackknife_is_the_formula_over_fits_without_a_part(rank):
+@pytest.mark.parametrize(("rank", "class_weight"), [(None, None), (1, None), (1, {-1: 1.0, 1: 3.0})])
+def test_the_jackknife_is_the_formula_over_fits_without_a_part(rank, class_weight):
     """Against fits by the learner itself, each without a part of the pairs."""
-    learner = cf.LinearMetricLearner(rank=rank, tol=1e-12, **PAPER).fit(Z, LABELS)
+    learner = cf.LinearMetricLearner(rank=rank, class_weight=class_weight, tol=1e-12, **PAPER).fit(Z, LABELS)
     sample = observed(learner)
     reach = jackknife(sample, sample.parameters, 0.95, None, None, keeps_rank=rank is not None)
     margins = sample.likelihood.margins(sample.parameters)

@@ -33,7 +33,7 @@ from closefar.model.thresholds import level_flips
 from closefar.noise import FlipRate, with_flips
 from closefar.questions.dependence import Dependence, units_of_all
 from closefar.questions.goodness_of_fit import DOUBT, check_noise_if_possible
-from closefar.questions.likelihood import LabelLikelihood, LabelModel, Optimum, by_legs
+from closefar.questions.likelihood import LabelLikelihood, LabelModel, LabelTerms, Optimum, by_legs
 from closefar.questions.moves import RankMoves, annotator_rates, read_for, scaled_eigh, table_of
 from closefar.rows import BlockRows, LegRows, Rows, rows_of
 
@@ -602,11 +602,8 @@ def sandwich(
     values, vectors = np.linalg.eigh(matrix)
     values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
     rank = int(np.sum(values > _ZERO_EIGENVALUE * max(values[0], 0.0)))
-    terms = likelihood.terms(parameters)
+    terms, hessian, *spreads = _information_and_spreads(likelihood, parameters, dependence, repeats)
     slope = likelihood.gradient(terms, parameters, likelihood.shares)
-    few, few_repeats = likelihood.thinned(repeats)
-    few_terms = terms if few is likelihood else few.terms(parameters)
-    hessian = few.information(parameters, few.shares, few_terms)
     moves = RankMoves.at(values, vectors, rank, packed.split(slope, len(matrix))[0], n_more=len(others))
     information = moves.information(hessian)
     if rank < largest_rank:
@@ -614,13 +611,9 @@ def sandwich(
     else:
         basis, covering = moves.basis, information
     n = float(repeats.sum())
-    prior = likelihood.spread_of_prior(n)
-    plain = basis.T @ (Dependence(None).spread(few, few_terms, few_repeats) + prior) @ basis
+    plain, spread = (basis.T @ each @ basis for each in spreads)
     if _is_singular(information) or _is_singular(covering) or _vanishes(basis.T @ hessian @ basis, n * plain):
         return Sandwich(None, rank)
-    spread = plain
-    if dependence.ids is not None:
-        spread = basis.T @ (dependence.spread(likelihood, terms, repeats) + prior) @ basis
     root = basis @ np.linalg.solve(covering, root_of(spread).T)
     error = np.linalg.norm(
         packed.form_gradients(vectors[:, largest_rank - 1 : largest_rank].T) @ root[: likelihood.n_on_matrix]
@@ -641,17 +634,22 @@ def free_root(
     likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray
 ) -> FloatArray | None:
     """A root of the covariance at an optimum over all symmetric M; None if the labels do not determine a move."""
-    few, few_repeats = likelihood.thinned(repeats)
-    terms = few.terms(parameters)
-    information = few.information(parameters, few.shares, terms)
-    prior = likelihood.spread_of_prior(float(repeats.sum()))
-    plain = Dependence(None).spread(few, terms, few_repeats) + prior
+    _, information, plain, spread = _information_and_spreads(likelihood, parameters, dependence, repeats)
     if _is_singular(information) or _vanishes(information, float(repeats.sum()) * plain):
         return None
-    spread = plain
-    if dependence.ids is not None:
-        spread = dependence.spread(likelihood, likelihood.terms(parameters), repeats) + prior
     return np.asarray(np.linalg.solve(information, root_of(spread).T))
+
+
+def _information_and_spreads(
+    likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray
+) -> tuple[LabelTerms, FloatArray, FloatArray, FloatArray]:
+    """The terms of all rows, the information, and the covariance of the scores if independent, and as they depend."""
+    terms, prior = likelihood.terms(parameters), likelihood.spread_of_prior(float(repeats.sum()))
+    few, few_repeats = likelihood.thinned(repeats)
+    few_terms = terms if few is likelihood else few.terms(parameters)
+    plain = Dependence(None).spread(few, few_terms, few_repeats) + prior
+    spread = plain if dependence.ids is None else dependence.spread(likelihood, terms, repeats) + prior
+    return terms, few.information(parameters, few.shares, few_terms), plain, spread
 
 
 def _held(likelihood: LabelLikelihood, parameters: FloatArray, slope: FloatArray) -> BoolArray:
@@ -926,31 +924,6 @@ _MANY_UNCERTAIN = 25.0
 _TIMES_WITH_FLIPS = 2.0  # since flipped labels carry no information
 
 
-def no_free_optimum(kind: Kind) -> str:
-    return (
-        f"M is on the boundary of the positive semidefinite matrices, and without that constraint the {kind.term}s do "
-        f"not determine it. {_more(kind)}, leave columns out, or set the rank."
-    )
-
-
-def contradicted_model(kind: Kind) -> str:
-    return (
-        f"The {kind.term}s contradict the model: an M with negative eigenvalues, which is not a metric, explains them "
-        f"far better. Check which {kind.term} means far, and see "
-        + either("diagnose()", "the warnings of the report")
-        + ". With "
-        + either("rank=...", "--rank")
-        + ", intervals are for the best metric of that rank."
-    )
-
-
-def contradicted_rank(kind: Kind) -> str:
-    return (
-        f"The {kind.term}s contradict it, so intervals are for the best metric of that rank, not for the M that "
-        "generated them."
-    )
-
-
 _KNOWN_RATES = (
     "The flip rates of annotators are estimated, but intervals treat them as known, and the "
     "scale of M, of thresholds and of probabilities depends on them; only relative_matrix, M / "
@@ -958,13 +931,6 @@ _KNOWN_RATES = (
     + setting(flip_rate=0)
     + "."
 )
-
-
-def not_without_parts(kind: Kind) -> str:
-    return (
-        f"With {1.0 / JACKKNIFE_PARTS:.0%} of the {kind.noun}s left out, there is no finite optimum, so the fit "
-        f"depends on a few {kind.term}s. {_more(kind)}."
-    )
 
 
 def _more(kind: Kind) -> str:
@@ -1259,8 +1225,15 @@ def confidence(
         if wanted == "jackknife" and not flaws:
             centre = sample.parameters + around.shift
             by_parts = jackknife(sample, centre, float(level), random_state, n_jobs, keeps_rank=keeps_rank)
-            flaws = () if by_parts is not None else (not_without_parts(sample.fit.kind),)
-            reaches = (around,) if by_parts is None else (around, by_parts)
+            if by_parts is not None:
+                reaches = (around, by_parts)
+            else:
+                kind = sample.fit.kind
+                flaw = (
+                    f"With {1.0 / JACKKNIFE_PARTS:.0%} of the {kind.noun}s left out, there is no finite optimum, so "
+                    f"the fit depends on a few {kind.term}s. {_more(kind)}."
+                )
+                flaws = (flaw,)
         method = "sandwich" if flaws else wanted
         if flaws:
             statement = state_flaws(flaws, refits_skipped=is_skipped)
@@ -1312,11 +1285,27 @@ def _centre(
         return at_fit, (), ""
     free = find_free_optimum(sample, facts)
     if keeps_rank:
-        return at_fit, (), " " + contradicted_rank(kind) if free is not None and free.contradicts else ""
+        remark = (
+            f" The {kind.term}s contradict it, so intervals are for the best metric of that rank, not for the M that "
+            "generated them."
+        )
+        return at_fit, (), remark if free is not None and free.contradicts else ""
     if free is None:
-        return at_fit, (no_free_optimum(kind),), ""
+        flaw = (
+            f"M is on the boundary of the positive semidefinite matrices, and without that constraint the {kind.term}s "
+            f"do not determine it. {_more(kind)}, leave columns out, or set the rank."
+        )
+        return at_fit, (flaw,), ""
     if has_all_ranks and free.contradicts:
-        return at_fit, (contradicted_model(kind),), ""
+        flaw = (
+            f"The {kind.term}s contradict the model: an M with negative eigenvalues, which is not a metric, explains "
+            f"them far better. Check which {kind.term} means far, and see "
+            + either("diagnose()", "the warnings of the report")
+            + ". With "
+            + either("rank=...", "--rank")
+            + ", intervals are for the best metric of that rank."
+        )
+        return at_fit, (flaw,), ""
     return replace(at_fit, shift=free.shift, root=free.root), (), ""
 
 
