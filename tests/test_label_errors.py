@@ -28,6 +28,7 @@ from closefar.questions.label_errors import (
     _error_ratio,
     _share,
     _sum_of_products,
+    by_suspicion,
     flip_aware,
     judge_sides,
 )
@@ -89,6 +90,10 @@ def test_the_most_suspicious_come_first(data, errors):
         assert row["label"] == data.labels[row["index"]]
         assert row["label"] * row["margin"] < 0
         assert set(row) == {"index", "label", "probability", "margin", "error"}
+
+
+def test_of_equally_probable_labels_those_that_contradict_most_come_first():
+    assert by_suspicion(np.array([0.5, 0.5, 0.9]), np.array([1.0, -1.0, 3.0])).tolist() == [2, 1, 0]
 
 
 def test_words(errors):

@@ -538,6 +538,11 @@ def test_a_level_is_wrong_beyond_either_of_its_ends():
     exact = posterior[(grid < 1.0) | (grid >= 3.0)].sum() / posterior.sum()
     assert new[0] == pytest.approx(exact, abs=0.03)
     assert new[0] < seen[0]
+    for beyond in (0.3, 1.4, 2.5):  # as far from the middle of the level, on either side
+        below, above = (
+            judges[1].probability_wrong(np.array([1]), x - taus[None], errors) for x in (2 - beyond, 2 + beyond)
+        )
+        assert below == pytest.approx(above)
     for code, agreement, margin in ((0, -0.5, 0.5), (1, 0.5, 0.5), (2, -1.5, -1.5)):
         found = Verdicts.of(np.array([code]), margins, errors, seen, np.array([False]))
         assert (found.margin[0], found.agreement[0]) == pytest.approx((margin, agreement))

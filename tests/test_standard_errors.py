@@ -515,18 +515,20 @@ def test_statements_say_what_holds(learner):
 
 
 def test_an_entry_that_no_pair_shows_has_no_interval():
-    """Differences along one column at a time say nothing of the entry of M between them."""
-    z = np.where(np.arange(N)[:, None] % 2 == [0, 1], Z, 0.0)
-    labels = np.where(
-        np.sum((z / [1.0, 20.0]) ** 2, axis=1) - 0.5 + np.random.default_rng(1).logistic(size=N) > 0, 1, -1
-    )
+    """Differences along one of two columns at a time say nothing of the entry of M between them."""
+    rng = np.random.default_rng(1)
+    z = np.column_stack([np.where(np.arange(N)[:, None] % 2 == [0, 1], Z, 0.0), rng.standard_normal(N)])
+    labels = np.where(np.sum((z / [1.0, 20.0, 1.0]) ** 2, axis=1) - 1.5 + rng.logistic(size=N) > 0, 1, -1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         learner = cf.LinearMetricLearner(**PAPER).fit(z, labels)
     for method in ("auto", "sandwich", "jackknife"):
         intervals = cf.confidence(learner, z, labels, method=method)
         assert (intervals.method, intervals.valid) == ("none", False)
-        assert intervals.statement.startswith("Not valid: the pairs do not determine the metric")
+        assert intervals.statement.startswith("Not valid: the pairs do not determine the metric along a combination")
+        assert "'x0'" in intervals.statement
+        assert "'x1'" in intervals.statement
+        assert "'x2'" not in intervals.statement
         assert intervals.threshold.high == np.inf
 
 
