@@ -28,7 +28,7 @@ def pages(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         warnings.simplefilter("ignore", UserWarning)  # some fits are bad on purpose
         for name, path in found.items():
             learner, given = _report(name)
-            learner.report(path, n_bootstrap=5, **given)
+            learner.report(path, **given)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Choosing questions: the posterior, batches, invariances, kinds of judgement, and the shortlist of many candidates."""
+"""Choosing questions: the posterior, batches, invariances, kinds of judgement, and many candidates."""
 
 import warnings
 
@@ -10,8 +10,6 @@ from scipy.special import entr, expit
 import closefar as cf
 from closefar import packed
 from closefar.fitting import Fit
-from closefar.questions import choosing
-from closefar.questions import choosing as choosing_screen
 from closefar.questions.choosing import Answers, Posterior, _Known, choose_batch, common_coordinates, training_of
 from closefar.rows import rows_of
 from paper_estimator import PAPER
@@ -182,42 +180,24 @@ def test_the_same_question_is_not_asked_twice_while_others_are_left(kind, pairs)
     assert len(set((chosen[:20] % 20).tolist())) == 20
 
 
-def test_many_candidates_are_screened(learner, monkeypatch):
-    z = np.random.default_rng(6).standard_normal((6000, D)) * np.geomspace(0.3, 3.0, 6000)[:, None]
-    exact, all_utilities = cf.choose_pairs(learner, z, 10, return_utilities=True)
-    monkeypatch.setattr(choosing, "_MOST", 300)
-    monkeypatch.setattr(choosing_screen, "_MOST_SKETCHED", 1500)
-    chosen, utilities = cf.choose_pairs(learner, z, 10, return_utilities=True)
-    assert chosen.tolist() == exact.tolist()
-    kept = np.isfinite(utilities[0])
-    assert kept.sum() == 300
-    np.testing.assert_allclose(utilities[:, kept], all_utilities[:, kept], rtol=1e-7, atol=1e-12)
-
-
 @pytest.mark.parametrize("kind", ["penalty", "levels", "comparisons"])
-def test_a_shortlist_has_what_teaches_most(kind, pairs, monkeypatch):
+def test_of_many_candidates_a_sample_is_looked_at(kind, pairs):
+    """The sample is the same each time, and the choice is the one among its candidates."""
     learner, asked = kind_of_learner(kind, pairs, np.eye(D))
-    many = cf.Tuples.sample(asked.points, 3000, size=asked.shape[1], random_state=8)
-    _, utilities = cf.choose_pairs(learner, many, 1, return_utilities=True)
-    monkeypatch.setattr(choosing, "_MOST", 200)
-    monkeypatch.setattr(choosing, "_MOST_OF_LEVELS", 200)
-    monkeypatch.setattr(choosing_screen, "_MOST_SKETCHED", 800)
-    _, screened = cf.choose_pairs(learner, many, 1, return_utilities=True)
-    best = np.argsort(-utilities[0])[:20]
-    assert np.isfinite(screened[0, best]).mean() >= 0.9
+    first, second, third = np.random.default_rng(8).permuted(np.tile(np.arange(80), (9000, 1)), axis=1)[:, :3].T
+    many = cf.Tuples(asked.points, np.column_stack([first, second, third][: asked.shape[1]]))
+    chosen, utilities = cf.choose_pairs(learner, many, 10, return_utilities=True)
+    seen = np.isfinite(utilities[0])
+    assert seen.sum() == (2048 if kind == "levels" else 8192)
+    assert chosen.tolist() == cf.choose_pairs(learner, many, 10).tolist()
+    rows = np.flatnonzero(seen)
+    alone, exact = cf.choose_pairs(learner, many[rows], 10, return_utilities=True)
+    assert rows[alone].tolist() == chosen.tolist()
+    np.testing.assert_allclose(utilities[:, rows], exact)
+    assert abs(rows.mean() - 4500) < 300
 
 
-def test_copies_do_not_fill_the_shortlist(learner, monkeypatch):
-    monkeypatch.setattr(choosing, "_MOST", 100)
-    z = np.random.default_rng(9).standard_normal((50, D))
-    best = cf.choose_pairs(learner, z, 1)[0]
-    chosen = cf.choose_pairs(learner, np.vstack([z, np.repeat(z[best : best + 1], 2000, axis=0)]), 10)
-    features = np.vstack([z, np.repeat(z[best : best + 1], 2000, axis=0)])[chosen]
-    assert len(np.unique(features, axis=0)) == 10
-
-
-def test_enormous_candidates_are_no_error(learner, monkeypatch):
-    monkeypatch.setattr(choosing, "_MOST", 100)
+def test_enormous_candidates_are_no_error(learner):
     z = np.random.default_rng(10).standard_normal((500, D))
     z[3] *= 1e12
     assert len(cf.choose_pairs(learner, z, 5)) == 5

@@ -138,7 +138,7 @@ def test_questions_about_a_fit_to_dask_data_use_its_training_pairs(fitted, tmp_p
     assert losses[0] == pytest.approx(losses[1], abs=1e-7)
     assert fitted.diagnose().problems == plain.diagnose().problems
     for learner, name in ((fitted, "lazy.txt"), (plain, "plain.txt")):
-        learner.report(tmp_path / name, random_state=0, n_bootstrap=0)
+        learner.report(tmp_path / name, random_state=0)
     assert len((tmp_path / "lazy.txt").read_text()) > 1000
 
 

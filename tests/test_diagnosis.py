@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
 from closefar.fitting.statistics import find_problems
-from closefar.questions.misfit import Diagnosis, diagnose
+from closefar.questions.goodness_of_fit import Diagnosis, diagnose
 from closefar.solve import Outcome
 from paper_estimator import PAPER
 

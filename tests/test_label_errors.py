@@ -28,6 +28,7 @@ from closefar.questions.label_errors import (
     _error_ratio,
     _share,
     _sum_of_products,
+    by_suspicion,
     flip_aware,
     judge_sides,
 )
@@ -89,6 +90,10 @@ def test_the_most_suspicious_come_first(data, errors):
         assert row["label"] == data.labels[row["index"]]
         assert row["label"] * row["margin"] < 0
         assert set(row) == {"index", "label", "probability", "margin", "error"}
+
+
+def test_of_equally_probable_labels_those_that_contradict_most_come_first():
+    assert by_suspicion(np.array([0.5, 0.5, 0.9]), np.array([1.0, -1.0, 3.0])).tolist() == [2, 1, 0]
 
 
 def test_words(errors):
@@ -156,38 +161,41 @@ def test_pairs_that_share_points():
     assert errors.share == pytest.approx(np.mean(labels != np.where(squared > 5.0, 1, -1)), abs=0.03)
 
 
-def a_judge(noise, flip_rate, is_new):
-    return Judge(np.zeros(0), np.zeros(0), noise, flip_rate, is_new, train_share=0.8)
+def wrong_by(noise, flip_rate, is_new, agreement, error, labels=1.0):
+    """P(wrong) of labels whose margins are `agreement` times themselves."""
+    judge = Judge(np.zeros(0), np.zeros(0), noise, flip_rate, is_new, train_share=0.8)
+    codes = np.broadcast_to(np.asarray(labels) > 0, agreement.shape).astype(int)
+    return judge.probability_wrong(codes, (labels * agreement)[:, None], error[:, None])
 
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_a_margin_known_exactly_leaves_no_doubt(is_new):
-    fit = a_judge(cf.noise.get_noise("normal"), 0.0, is_new)
-    np.testing.assert_allclose(fit.probability_wrong(np.array([-5.0, 5.0]), np.zeros(2)), [1.0, 0.0])
+    found = wrong_by(cf.noise.get_noise("normal"), 0.0, is_new, np.array([-5.0, 5.0]), np.zeros(2))
+    np.testing.assert_allclose(found, [1.0, 0.0])
 
 
 def test_an_unseen_label_counts_for_its_side():
     seen, new = (
-        a_judge(cf.noise.get_noise("logistic"), 0.0, is_new).probability_wrong(np.zeros(1), np.full(1, 2.0))
-        for is_new in (False, True)
+        wrong_by(cf.noise.get_noise("logistic"), 0.0, is_new, np.zeros(1), np.full(1, 2.0)) for is_new in (False, True)
     )
     assert seen[0] == 0.5
     assert new[0] < 0.3
 
 
-@pytest.mark.parametrize("flip_rate", [0.0, 0.2])
+@pytest.mark.parametrize("label", [-1.0, 1.0])
+@pytest.mark.parametrize("flip_rate", [0.0, 0.2, (0.1, 0.3)], ids=["none", "one", "two"])
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
-def test_the_probability_is_bayes_with_the_means_of_both_sides(noise, flip_rate):
+def test_the_probability_is_bayes_with_the_means_of_both_sides(noise, flip_rate, label):
     agreement, error = np.array([-3.0, -0.5, 0.0, 0.4, 2.0]), np.array([2.0, 0.5, 1.0, 3.0, 0.7])
     cut = -agreement / error
     below = truncnorm.mean(-np.inf, cut, loc=agreement, scale=error)
     above = truncnorm.mean(cut, np.inf, loc=agreement, scale=error)
-    wrong = norm.cdf(cut) * (flip_rate + (1.0 - 2.0 * flip_rate) * noise.cdf(below))
-    right = norm.sf(cut) * (flip_rate + (1.0 - 2.0 * flip_rate) * noise.cdf(above))
-    judge = a_judge(noise, flip_rate, is_new=True)
-    np.testing.assert_allclose(judge.probability_wrong(agreement, error), wrong / (wrong + right), rtol=1e-9)
-    judge = a_judge(noise, flip_rate, is_new=False)
-    np.testing.assert_allclose(judge.probability_wrong(agreement, error), norm.cdf(cut), rtol=1e-12)
+    of_close, of_far = flip_rate if isinstance(flip_rate, tuple) else (flip_rate, flip_rate)
+    base, kept = of_close if label > 0 else of_far, 1.0 - of_close - of_far
+    wrong, right = norm.cdf(cut) * (base + kept * noise.cdf(below)), norm.sf(cut) * (base + kept * noise.cdf(above))
+    found = wrong_by(noise, flip_rate, True, agreement, error, label)
+    np.testing.assert_allclose(found, wrong / (wrong + right), rtol=1e-9)
+    np.testing.assert_allclose(wrong_by(noise, flip_rate, False, agreement, error, label), norm.cdf(cut), rtol=1e-12)
 
 
 def some_judgements(n=60, seed=0):
@@ -303,10 +311,10 @@ def test_each_label_is_judged_by_the_fit_of_its_fold(n_folds):
     np.testing.assert_allclose(found.error, error, rtol=1e-9)
     for k, ((_, test), metric, margin) in enumerate(zip(sides, judges, margins, strict=True)):
         np.testing.assert_allclose(found.margin[test], margin[test])
-        judge = a_judge(metric.noise, metric.flip_rate, is_new=k < n_folds)
         assert np.all(found.is_new[test] == (k < n_folds))
-        expected = judge.probability_wrong(judgements.signs[test] * margin[test], error[test])
-        np.testing.assert_allclose(found.probability[test], expected, rtol=1e-9)
+        signs = judgements.signs[test]
+        given = metric.noise, metric.flip_rate, k < n_folds, signs * margin[test], error[test], signs
+        np.testing.assert_allclose(found.probability[test], wrong_by(*given), rtol=1e-9)
 
 
 def test_the_share_of_wrong_labels_has_the_spread_of_doubt_and_chance():

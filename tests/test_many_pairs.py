@@ -10,10 +10,9 @@ from closefar.arrays import numbered
 from closefar.fitting import Settings, fit, fit_from, is_near_parts, refit
 from closefar.judgements import Judgements, PairGroupKFold, split_judgements
 from closefar.model import Scored
-from closefar.questions import dependence, noise_check
+from closefar.questions import dependence, goodness_of_fit
 from closefar.questions import likelihood as label_likelihood
-from closefar.questions import likelihood as thinning
-from closefar.questions import moves as margin_errors
+from closefar.questions.moves import SideErrors
 from paper_estimator import PAPER
 
 
@@ -65,7 +64,7 @@ def test_errors_of_margins_from_a_part_of_the_pairs_are_those_from_all(monkeypat
     data = cf.datasets.make_pairs(8000, 3, wrong_share=0.15, random_state=2)
     find = lambda: cf.find_label_errors(cf.LinearMetricLearner(**PAPER), data.pairs, data.labels, random_state=0)  # noqa: E731
     whole = find()
-    monkeypatch.setattr(margin_errors, "_MOST_SEEN", 4000)
+    monkeypatch.setattr(label_likelihood, "_MOST_ROWS", 4000)
     part = find()
     np.testing.assert_allclose(part.probability, whole.probability, atol=0.03)
     assert np.any(part.error != whole.error)
@@ -83,12 +82,11 @@ def test_a_direction_in_which_few_rows_vary_is_not_lost_in_a_part_of_them(monkey
 
     def errors():
         of_matrix = cf.confidence(learner, differences, labels, method="sandwich").matrix.standard_error
-        return of_matrix, margin_errors.SideErrors.of(learner.fit_, judgements).at(differences[:2], np.zeros((2, 1)))
+        return of_matrix, SideErrors.of(learner.fit_, judgements).at(differences[:2], np.zeros((2, 1)))
 
     whole = errors()
     monkeypatch.setattr(label_likelihood, "_MOST_ROWS", 5000)
     monkeypatch.setattr(label_likelihood, "_ROWS_PER_PARAMETER", 1)
-    monkeypatch.setattr(margin_errors, "_MOST_SEEN", 5000)
     part = errors()
     np.testing.assert_allclose(part[0], whole[0], rtol=0.1)
     np.testing.assert_allclose(part[0][2, 2], whole[0][2, 2], rtol=0.01)  # of a random quarter of 100 rows: 20% off
@@ -99,7 +97,7 @@ def test_a_direction_in_which_few_rows_vary_is_not_lost_in_a_part_of_them(monkey
 def test_a_heavy_row_stands_for_itself():
     weights = np.ones(1000)
     weights[[3, 700]] = 500.0
-    chosen, number = thinning.representatives(weights, np.ones(1000), 100)
+    chosen, number = label_likelihood.representatives(weights, np.ones(1000), 100)
     assert {3, 700} <= set(chosen.tolist())
     np.testing.assert_array_equal(number[np.isin(chosen, [3, 700])], 1.0)
     assert len(chosen) == 102
@@ -124,12 +122,12 @@ def test_a_large_group_is_in_the_sum_over_a_part_of_the_groups(monkeypatch):
 def test_tests_are_made_with_at_most_so_many_pairs(monkeypatch):
     judgements, sizes = _judgements(3000), []
     fitted = fit(judgements, Settings(**PAPER))
-    monkeypatch.setattr(noise_check, "MOST_TESTED", 1000)
+    monkeypatch.setattr(goodness_of_fit, "_MOST_TESTED", 1000)
     monkeypatch.setattr(
-        noise_check, "check_noise_model", lambda fit, used, groups: sizes.append((len(used), len(groups)))
+        goodness_of_fit, "check_noise_model", lambda fit, used, groups: sizes.append((len(used), len(groups)))
     )
-    noise_check.check_noise_if_possible(fitted, judgements, None)
-    noise_check.check_noise_if_possible(fitted, judgements.take(np.arange(500, 900)), np.arange(400))
+    goodness_of_fit.check_noise_if_possible(fitted, judgements, None)
+    goodness_of_fit.check_noise_if_possible(fitted, judgements.take(np.arange(500, 900)), np.arange(400))
     assert sizes == [(1000, 1000), (400, 400)]
 
 

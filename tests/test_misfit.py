@@ -7,7 +7,7 @@ import pytest
 
 import closefar as cf
 from closefar.questions import Misfit, diagnose, find_misfit
-from closefar.questions.misfit import _rejected, bounded, by_place, place_columns
+from closefar.questions.goodness_of_fit import _rejected, bounded, by_place, place_columns
 from paper_estimator import PAPER
 
 
@@ -95,7 +95,7 @@ def test_flips_are_blamed_on_the_noise_and_not_on_the_metric():
     flipped = np.where(np.random.default_rng(1).uniform(size=1000) < 0.1, -labels, labels)
     (finding,) = find_misfit(cf.LinearMetricLearner(**PAPER).fit(pairs, flipped).fit_)
     assert finding.kind is Misfit.NOISE
-    assert "Try flip_rate='estimate'" in finding.sentence
+    assert 'Try flip_rate="estimate"' in finding.sentence
     assert kinds_of(pairs, flipped, flip_rate="estimate") == []
 
 
@@ -183,7 +183,7 @@ def test_what_cannot_be_tested_is_told():
 def test_many_pairs_are_tested_by_a_sample(monkeypatch):
     pairs, labels = labelled("city", n=4000)
     fit = cf.LinearMetricLearner(**PAPER).fit(pairs, labels).fit_
-    monkeypatch.setattr("closefar.questions.misfit._MOST_WORK", 0.0)
+    monkeypatch.setattr("closefar.questions.goodness_of_fit._MOST_WORK", 0.0)
     assert find_misfit(fit)[0].kind is Misfit.SHAPE
 
 

@@ -13,11 +13,20 @@ from closefar.judgements import Judgements, SharedPointsWarning
 from closefar.model import Scored
 from closefar.noise import NOISES
 from closefar.questions import check_noise_model
-from closefar.questions.calibration import weighted_bins
+from closefar.questions.goodness_of_fit import (
+    AdjustedSums,
+    NoiseBin,
+    _bins,
+    _table,
+    advise,
+    as_standard_normal,
+    better_noise,
+    combine,
+    refitted,
+    weighted_bins,
+)
 from closefar.questions.likelihood import LabelModel
 from closefar.questions.moves import MarginMoves, SideErrors
-from closefar.questions.noise_check import NoiseBin, _bins, _table, advise, better_noise, refitted
-from closefar.questions.score_tests import AdjustedSums, as_standard_normal, combine
 from paper_estimator import PAPER
 
 
@@ -57,8 +66,8 @@ def test_other_pairs_than_those_of_the_fit_are_judged_as_fairly():
 @pytest.mark.parametrize(
     ("truth", "model", "advice"),
     [
-        ("flips", "logistic", "flip_rate='estimate'"),
-        ("flips", "laplace", "flip_rate='estimate'"),
+        ("flips", "logistic", 'flip_rate="estimate"'),
+        ("flips", "laplace", 'flip_rate="estimate"'),
         ("laplace", "normal", "more than expected are wrong at large margins. Try noise="),
         ("normal", "laplace", "fewer than expected are wrong at large margins. Try noise="),
     ],
@@ -385,9 +394,9 @@ def test_a_bin_without_error_has_no_deviation():
 @pytest.mark.parametrize(
     ("better", "tail_z", "advice"),
     [
-        (("logistic", 0.1), 3.0, "even at the largest margins. Try flip_rate='estimate'."),
-        (("laplace", 0.0), 0.5, "more than expected are wrong at large margins. Try noise='laplace'."),
-        (("normal", 0.0), -0.5, "fewer than expected are wrong at large margins. Try noise='normal'."),
+        (("logistic", 0.1), 3.0, 'even at the largest margins. Try flip_rate="estimate".'),
+        (("laplace", 0.0), 0.5, 'more than expected are wrong at large margins. Try noise="laplace".'),
+        (("normal", 0.0), -0.5, 'fewer than expected are wrong at large margins. Try noise="normal".'),
         (
             None,
             2.1,
@@ -403,7 +412,7 @@ def test_a_bin_without_error_has_no_deviation():
 )
 def test_advice_names_what_is_better(monkeypatch, better, tail_z, advice):
     found = None if better is None else scored_at(np.zeros(4), noise=better[0], flip_rate=better[1])
-    monkeypatch.setattr("closefar.questions.noise_check.better_noise", lambda scored: found)
+    monkeypatch.setattr("closefar.questions.goodness_of_fit.better_noise", lambda scored: found)
     sentence = advise(scored_at(np.zeros(4)), 0.01, tail_z)
     assert sentence.startswith("The labels do not fit logistic noise (p = 0.01): ")
     assert advice in sentence

@@ -16,8 +16,9 @@ from closefar.judgements import Judgements, effective_number
 from closefar.model import Scored
 from closefar.noise import NOISES
 from closefar.questions import CalibrationBin, calibrate, wilson
-from closefar.questions.calibration import weighted_bins
-from closefar.questions.dependence import Dependence, sandwich
+from closefar.questions.dependence import Dependence
+from closefar.questions.goodness_of_fit import weighted_bins
+from closefar.questions.intervals import sandwich
 from closefar.questions.likelihood import LabelLikelihood, LabelModel, Optimum
 from closefar.questions.moves import MarginMoves, Moves, RankMoves, SideErrors, pseudo_inverse, scaled_eigh
 from paper_estimator import PAPER
@@ -281,26 +282,24 @@ def test_variances_of_margins_are_quadratic_forms(fitted, rng):
 
 def brute_scores(optimum):
     """The score of each row in (packed M, tau), and its Hessian, by plain sums."""
-    rows = optimum.objective.source.read(slice(0, optimum.objective.n_judgements)).T
-    features = np.column_stack([packed.form_gradients(rows), -np.ones(len(rows))])
-    likelihood = optimum.objective.likelihood
-    margin = features @ optimum.parameters
-    _, slope, curvature = likelihood.noise.derivatives(likelihood.signs * margin)
-    scores = features * (likelihood.weights * likelihood.signs * slope)[:, None]
-    return scores, (features * (likelihood.weights * curvature)[:, None]).T @ features
+    features = np.column_stack([packed.form_gradients(Z @ optimum.coordinates.transform), -np.ones(len(Z))])
+    far = 1.0 / (1.0 + np.exp(-features @ optimum.parameters))
+    scores = features * (far - (DATA.labels > 0))[:, None] / len(Z)
+    return scores, (features * (far * (1.0 - far))[:, None]).T @ features / len(Z)
 
 
 def test_the_optimum_is_the_fit_in_other_coordinates(fitted):
     optimum = Optimum.of(fitted.metric_, Judgements.of_signs(Z, DATA.labels))
     assert optimum.size == 3
-    assert optimum.evaluation().loss == pytest.approx(fitted.certificate_.loss, abs=1e-10)
+    likelihood = LabelLikelihood.of(optimum, Judgements.of_signs(Z, DATA.labels), fitted.metric_.noise, 0.0)
+    terms = likelihood.terms(optimum.parameters)
+    assert likelihood.shares @ terms.loss == pytest.approx(fitted.certificate_.loss, abs=1e-10)
     scores, hessian = brute_scores(optimum)
     np.testing.assert_allclose(scores.sum(axis=0), 0.0, atol=1e-5)
-    np.testing.assert_allclose(
-        optimum.objective.hessian(optimum.evaluation().curvature), hessian, rtol=1e-8, atol=1e-12
-    )
-    margin_gradient = optimum.evaluation().margin_gradient
-    np.testing.assert_allclose(optimum.sum_of_squared_scores(margin_gradient), scores.T @ scores, rtol=1e-8, atol=1e-14)
+    information = likelihood.information(optimum.parameters, likelihood.shares)
+    np.testing.assert_allclose(information, hessian, rtol=1e-8, atol=1e-12)
+    found = np.vstack([block for _, block in likelihood.scores(terms)])
+    np.testing.assert_allclose(found, scores, rtol=1e-8, atol=1e-14)
 
 
 def test_the_sandwich_is_the_plain_formula(fitted):
@@ -338,22 +337,6 @@ def test_dependent_scores_are_summed_by_brute_force(fitted, kind, rng):
     n_units = len(np.unique(ids))
     found = Dependence(ids).spread(likelihood, likelihood.terms(optimum.parameters), np.ones(n))
     np.testing.assert_allclose(found, total * n_units / (n_units - 1), rtol=1e-8, atol=1e-12)
-
-
-def test_bootstrap_draws_have_the_right_mean():
-    rng = np.random.default_rng(0)
-    repeats = np.array([1.0, 2.0, 0.0, 5.0])
-    plain = np.mean([Dependence(None).draw(repeats, rng) for _ in range(4000)], axis=0)
-    np.testing.assert_allclose(plain, repeats, atol=0.15)
-    groups = np.array([0, 0, 1, 1])
-    drawn = Dependence(groups).draw(np.ones(4), rng)
-    assert drawn[0] == drawn[1]
-    assert drawn[2] == drawn[3]
-    assert drawn[[0, 2]].sum() == 2
-    points = np.array([[0, 1], [1, 2], [2, 2], [0, 2]])
-    counts = np.random.default_rng(5).multinomial(3, np.full(3, 1 / 3))
-    expected = repeats * [counts[0] * counts[1], counts[1] * counts[2], counts[2], counts[0] * counts[2]]
-    np.testing.assert_array_equal(Dependence(points).draw(repeats, np.random.default_rng(5)), expected)
 
 
 # What every question refuses

@@ -191,7 +191,7 @@ def test_parameters_reach_the_report(learner: cf.LinearMetricLearner, tmp_path: 
     data = cf.datasets.make_pairs(100, 2, random_state=8)
     weights = np.full(100, 2.0)
     ids = np.array([f"pair {row}" for row in range(100)])
-    given: dict[str, Any] = {"title": "One", "ids": ids, "random_state": 5, "n_bootstrap": 3}
+    given: dict[str, Any] = {"title": "One", "ids": ids, "random_state": 5}
     learner.report(path, data.pairs, data.labels, weights, watch=heard.append, **given)
     facts = summarize(learner, data.pairs, data.labels, weights, **given)
     assert json.loads(path.read_text(encoding="utf-8")) == facts

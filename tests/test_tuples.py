@@ -393,7 +393,7 @@ def test_diagnosis_sees_both_points(capsys):
 
 def test_reports_take_them(tmp_path, learners):
     indexed, _ = learners
-    indexed.report(tmp_path / "report.json", n_bootstrap=0)
+    indexed.report(tmp_path / "report.json")
     assert '"point_map"' in (tmp_path / "report.json").read_text() or "points" in (tmp_path / "report.json").read_text()
     indexed.report(tmp_path / "report.txt", TUPLES[:200], FAR[:200])
     assert "200 pairs" in (tmp_path / "report.txt").read_text()

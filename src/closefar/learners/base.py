@@ -582,7 +582,6 @@ class MetricLearner(
         ids: Any = None,
         groups: Any = None,
         random_state: Any = 0,
-        n_bootstrap: int | None = None,
         watch: Callable[[str], None] | None = None,
     ) -> None:
         """Write a report on what was learned, how good it is and what to do next, as HTML, JSON or text.
@@ -603,7 +602,7 @@ class MetricLearner(
         groups : array of shape (n,) or (n, 2), optional
             Which pairs are not independent: a group id per pair, or the ids of its two points.  By
             default the points of `ids`, or shared points that are detected in the data.
-        random_state, n_bootstrap, watch
+        random_state, watch
             As for `closefar.report.summarize`.
         """
         from closefar.report import Provenance, write_report  # rarely needed, and slow to import
@@ -619,7 +618,6 @@ class MetricLearner(
             ids=ids,
             groups=groups,
             random_state=random_state,
-            n_bootstrap=n_bootstrap,
             watch=watch,
         )
 

@@ -1,13 +1,27 @@
 """Analyses of a fit: wrong labels, noise model, confidence intervals, rank and sample size."""
 
-from closefar.questions.calibration import CalibrationBin, calibrate, sides_of, wilson
 from closefar.questions.choosing import choose_pairs
 from closefar.questions.dependence import units_with_comparisons
+from closefar.questions.goodness_of_fit import (
+    DOUBT,
+    CalibrationBin,
+    Diagnosis,
+    Finding,
+    Misfit,
+    NoiseBin,
+    NoiseCheck,
+    calibrate,
+    check_noise_if_possible,
+    check_noise_model,
+    describe_evidence,
+    diagnose,
+    find_misfit,
+    sides_of,
+    wilson,
+)
 from closefar.questions.intervals import JACKKNIFE_PARTS, Confidence, Interval, confidence
 from closefar.questions.label_errors import LabelErrors, find_label_errors, flip_aware, judge_labels
-from closefar.questions.misfit import Diagnosis, Finding, Misfit, describe_evidence, diagnose, find_misfit
 from closefar.questions.moves import MOST_MOVES
-from closefar.questions.noise_check import DOUBT, NoiseBin, NoiseCheck, check_noise_if_possible, check_noise_model
 from closefar.questions.sample_size import SampleSizePlan, plan_sample_size
 from closefar.questions.summary import describe_comparisons, describe_directions, summarize
 from closefar.questions.truncation import TruncationPath, TruncationStep, choose_rank, truncation_of, truncation_path

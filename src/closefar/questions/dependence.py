@@ -1,9 +1,8 @@
-"""Which pairs depend on each other, and how that affects the covariance of a fit."""
+"""Which judgements depend on each other, and sums over those that do."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -12,14 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from closefar import packed
-from closefar.arrays import LEGS, TINY, BoolArray, FloatArray, as_float64, is_indexed, numbered, to_numpy
-from closefar.fitting import Fit, Scorer, count_parameters, count_uncertain
+from closefar.arrays import LEGS, FloatArray, as_float64, is_indexed, numbered, to_numpy
 from closefar.judgements import Judgements, find_points, resolve_groups, sample_rows
 from closefar.judgements.folds import warn_of_points
-from closefar.model.factors import root_of
-from closefar.questions.likelihood import LabelLikelihood, LabelTerms, Optimum
-from closefar.questions.moves import RankMoves, annotator_rates, scaled_eigh, table_of
+from closefar.questions.likelihood import LabelLikelihood, LabelTerms
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The groups or points of judgements, attached comparisons included.
@@ -108,15 +103,6 @@ class Dependence:
     def by_points(self) -> bool:
         return self.ids is not None and self.ids.ndim == 2
 
-    def draw(self, repeats: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """The weight of each row in one bootstrap sample."""
-        if self.ids is None or self.n_units is None:
-            return rng.multinomial(max(round(repeats.sum()), 1), repeats / repeats.sum()).astype(float)
-        counts = rng.multinomial(self.n_units, np.full(self.n_units, 1.0 / self.n_units)).astype(float)
-        members = _different(self.ids.reshape(len(repeats), -1))
-        drawn: FloatArray = repeats * np.where(members >= 0, counts[members], 1.0).prod(axis=1)
-        return drawn
-
     def parts(self, repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.Generator) -> FloatArray:
         """The number of observations of each row in each of `n_parts` random parts, shape (n, n_parts).
 
@@ -131,8 +117,7 @@ class Dependence:
         part = np.empty(self.n_units, dtype=np.intp)
         part[np.argsort(by_unit, kind="stable")] = rng.permutation(self.n_units) % n_parts
         is_in = (part[members][:, :, None] == np.arange(n_parts)).any(axis=1)
-        held: FloatArray = repeats[:, None] * is_in
-        return held
+        return np.asarray(repeats[:, None] * is_in)
 
     def spread(self, likelihood: LabelLikelihood, terms: LabelTerms, repeats: FloatArray) -> FloatArray:
         """V, the covariance of the sum of the scores of the rows, each of which represents `repeats` observations."""
@@ -144,8 +129,7 @@ class Dependence:
             return correction * _outer_sums(likelihood, terms, self.ids[:, None])
         total = _sums_by_points(likelihood, terms, self._shared)
         values, vectors = np.linalg.eigh(total)
-        spread: FloatArray = correction * (vectors * np.maximum(values, 0.0)) @ vectors.T
-        return spread
+        return np.asarray(correction * (vectors * np.maximum(values, 0.0)) @ vectors.T)
 
     def cross_sums(self, terms: FloatArray) -> list[FloatArray]:
         """The sum of u v' over all rows u != v that depend on each other, with one row per judgement.
@@ -245,8 +229,7 @@ def _sets(members: NDArray[np.intp], size: int) -> NDArray[np.intp]:
     numbers = np.zeros(len(stacked), dtype=np.intp)
     for column in stacked.T:
         numbers = np.unique(numbers * (int(stacked.max()) + 2) + column + 1, return_inverse=True)[1]
-    found: NDArray[np.intp] = np.where(exist, numbers, -1).reshape(len(parts), -1).T
-    return found
+    return np.asarray(np.where(exist, numbers, -1).reshape(len(parts), -1).T)
 
 
 def _of_several(members: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -278,261 +261,10 @@ def _cross(terms: FloatArray, members: NDArray[np.intp]) -> FloatArray:
         terms, members = terms[is_in], members[is_in]
     sums = _by_unit(terms, members, int(members.max(initial=0)) + 1)
     n_units = np.sum(members >= 0, axis=1)
-    cross: FloatArray = sums.T @ sums - terms.T @ (terms * n_units[:, None])
-    return cross
+    return np.asarray(sums.T @ sums - terms.T @ (terms * n_units[:, None]))
 
 
 def _by_unit(terms: FloatArray, members: NDArray[np.intp], n_units: int) -> FloatArray:
     row, column = np.nonzero(members >= 0)
     belongs: Any = csr_array((np.ones(len(row)), (members[row, column], row)), shape=(n_units, len(terms)))
-    sums: FloatArray = belongs @ terms
-    return sums
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The input of standard errors: a fit in unit-free coordinates, and its observations.
-
-
-_MOST_PARAMETERS = 4000
-
-
-@dataclass(frozen=True, eq=False)
-class Observed:
-    """A fit, its likelihood, the number of observations that each row represents, and the dependence between rows.
-
-    `parameters` are those of the fit.  The rows of attached comparisons come after those of pairs.
-    """
-
-    fit: Fit
-    judgements: Judgements
-    optimum: Optimum
-    likelihood: LabelLikelihood
-    parameters: FloatArray
-    repeats: FloatArray
-    dependence: Dependence
-    largest_rank: int
-
-    @classmethod
-    def of(cls, fit: Fit, judgements: Judgements, groups: Any, *, stacklevel: int = 2) -> Observed:
-        judgements.check_both_count()
-        groups = units_of_all(groups, judgements, stacklevel=stacklevel + 1)
-        weighted = judgements.weighted(fit.settings.class_weight)
-        counts, counted = weighted.all_weights > 0, weighted.counted()
-        table = table_of(fit, counted)
-        optimum = Optimum.of(
-            fit.metric,
-            counted,
-            blend=0.0 if fit.alpha == 0.0 else 1.0,
-            comparison_noise=fit.relative_noise,
-            strictness=None if table is None else table.strictness,
-        )
-        n_parameters = packed.packed_size(optimum.size) + len(optimum.thresholds)
-        if n_parameters > _MOST_PARAMETERS:
-            raise ValueError(
-                f"standard errors are limited to {_MOST_PARAMETERS} parameters; got {n_parameters} ({optimum.size} "
-                "columns). Leave columns out, or reduce them (for instance with PCA)."
-            )
-        # A rate of zero is on the boundary, where it is not treated as a parameter.
-        rates = np.ravel(fit.metric.flip_rate)
-        known = annotator_rates(fit, counted)
-        is_free = known is None and fit.known.estimates_flips and bool(np.all(rates > 0))
-        likelihood = LabelLikelihood.of(
-            optimum,
-            counted,
-            fit.metric.noise,
-            None if is_free else fit.metric.flip_rate if known is None else known,
-            n_rates=len(rates),
-            precision=0.0 if table is None else 1.0 / (table.width**2 * counted.total_weight),
-        )
-        return cls(
-            fit,
-            counted,
-            optimum,
-            likelihood,
-            parameters=np.append(optimum.parameters, rates) if is_free else optimum.parameters,
-            repeats=judgements.all_weights[counts],
-            dependence=Dependence(None if groups is None else groups[counts]),
-            largest_rank=min(fit.rank or optimum.size, optimum.size),
-        )
-
-    @property
-    def taus(self) -> FloatArray:
-        """The thresholds of the metric."""
-        return self.optimum.thresholds[: self.likelihood.outcomes.n_cuts]
-
-    @property
-    def estimates_rates(self) -> bool:
-        """Whether flip rates were estimated together with M; those of annotators are treated as known."""
-        return self.fit.known.estimates_flips and not self.has_annotator_rates
-
-    @property
-    def has_annotator_rates(self) -> bool:
-        return annotator_rates(self.fit, self.judgements) is not None
-
-    @property
-    def knows_rank(self) -> bool:
-        """Whether the rank was set below its maximum; a rank chosen from these labels is not known."""
-        return not self.fit.chose_rank and self.largest_rank < self.optimum.size
-
-    def count_parameters(self, *, keeps_rank: bool) -> int:
-        rank = self.largest_rank if keeps_rank else None
-        n_rates = np.size(self.fit.metric.flip_rate) * self.fit.known.estimates_flips
-        return count_parameters(self.optimum.size, rank) - 1 + len(self.optimum.thresholds) + int(n_rates)
-
-    def count_uncertain(self) -> float:
-        """The number of uncertain labels: the sum of 4 p (1 - p), over attached comparisons, too."""
-        score, n, others = Scorer.of(self.fit).score, len(self.judgements), self.judgements.comparisons
-        found = count_uncertain(score(self.judgements), self.repeats[:n])
-        return found if others is None else found + count_uncertain(score(others), self.repeats[n:])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The covariance of fitted parameters: the sandwich H^-1 V H^-1.
-#
-# Parameters are one vector, that of `LabelLikelihood`. H is the observed information, V the sum of outer products
-# of the scores, summed first over pairs that are not independent. Where the rank of M is fixed, both are taken on
-# the moves that keep it: in coordinates in which M is diagonal, range first, all but those within its null space.
-
-
-# Eigenvalues of M, in unit-free coordinates, that count as zero beside the largest.
-_ZERO = 1e-8
-
-# With its diagonal scaled to one, an information with a smaller eigenvalue does not determine the parameters.
-_SINGULAR = 1e-10
-
-# If all labels that are informative about a move are right with near certainty, the variance of their scores is below
-# this share of the information, and the optimum lies at infinity.  Otherwise the share is about one half.
-_VANISHES = 0.03
-
-
-@dataclass(frozen=True, eq=False)
-class Sandwich:
-    """The covariance of the parameters, as root @ root.T, and diagnostics of its validity.
-
-    Attributes
-    ----------
-    root : array, or None if the labels do not determine a move of the parameters
-    rank : int
-        The rank of M.
-    smallest : float
-        The smallest eigenvalue of M that may be positive, in standard errors.
-    threshold : float
-        The smallest threshold in standard errors; infinite if there is none.
-    flip_rate : float
-        The flip rate, or the smaller of two, in standard errors; infinite if it is not a parameter.
-    distance : float
-        The distance of the fit from the best fit of its rank, in standard errors.
-    independence : float
-        The number of independent labels that one of these labels is worth.
-    """
-
-    root: FloatArray | None
-    rank: int = 0
-    smallest: float = 0.0
-    threshold: float = 0.0
-    flip_rate: float = np.inf
-    distance: float = np.inf
-    independence: float = 1.0
-
-
-def sandwich(
-    likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray, largest_rank: int
-) -> Sandwich:
-    """Compute the covariance of the parameters at an optimum over the M of at most the given rank.
-
-    `repeats` is the number of observations that each row represents; the weights of the rows may
-    also include class weights.  If M has a lower rank, all moves are allowed, as if there were no
-    constraint.
-    """
-    matrix, others = packed.split(parameters, likelihood.rows.n_columns)
-    values, vectors = np.linalg.eigh(matrix)
-    values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
-    rank = int(np.sum(values > _ZERO * max(values[0], 0.0)))
-    terms = likelihood.terms(parameters)
-    slope = likelihood.gradient(terms, parameters, likelihood.shares)
-    few, few_repeats = likelihood.thinned(repeats)
-    few_terms = terms if few is likelihood else few.terms(parameters)
-    hessian = few.information(parameters, few.shares, few_terms)
-    moves = RankMoves.at(values, vectors, rank, packed.split(slope, len(matrix))[0], n_more=len(others))
-    information = moves.information(hessian)
-    if rank < largest_rank:
-        basis, covering = np.eye(len(hessian)), hessian
-    else:
-        basis, covering = moves.basis, information
-    n = float(repeats.sum())
-    prior = likelihood.spread_of_prior(n)
-    plain = basis.T @ (Dependence(None).spread(few, few_terms, few_repeats) + prior) @ basis
-    if _is_singular(information) or _is_singular(covering) or _vanishes(basis.T @ hessian @ basis, n * plain):
-        return Sandwich(None, rank)
-    spread = plain
-    if dependence.ids is not None:
-        spread = basis.T @ (dependence.spread(likelihood, terms, repeats) + prior) @ basis
-    root = basis @ np.linalg.solve(covering, root_of(spread).T)
-    error = np.linalg.norm(
-        packed.form_gradients(vectors[:, largest_rank - 1 : largest_rank].T) @ root[: likelihood.n_on_matrix]
-    )
-    ratios = others / np.maximum(np.linalg.norm(root[likelihood.n_on_matrix :], axis=1), TINY)
-    return Sandwich(
-        root,
-        rank,
-        smallest=float(values[largest_rank - 1] / max(error, TINY)),
-        threshold=float(ratios[: likelihood.outcomes.n_cuts].min(initial=np.inf)),
-        flip_rate=float(ratios[likelihood.outcomes.n_thresholds :].min(initial=np.inf)),
-        distance=_distance(moves.basis, information, slope, _held(likelihood, parameters, slope), n),
-        independence=_ratio(covering, plain, spread),
-    )
-
-
-def free_root(
-    likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray
-) -> FloatArray | None:
-    """A root of the covariance at an optimum over all symmetric M; None if the labels do not determine a move."""
-    few, few_repeats = likelihood.thinned(repeats)
-    terms = few.terms(parameters)
-    information = few.information(parameters, few.shares, terms)
-    prior = likelihood.spread_of_prior(float(repeats.sum()))
-    plain = Dependence(None).spread(few, terms, few_repeats) + prior
-    if _is_singular(information) or _vanishes(information, float(repeats.sum()) * plain):
-        return None
-    spread = plain
-    if dependence.ids is not None:
-        spread = dependence.spread(likelihood, likelihood.terms(parameters), repeats) + prior
-    return np.asarray(np.linalg.solve(information, root_of(spread).T))
-
-
-def _held(likelihood: LabelLikelihood, parameters: FloatArray, slope: FloatArray) -> BoolArray:
-    """Which parameters are thresholds that are held at zero, where their slope need not vanish."""
-    held = np.zeros(len(parameters), dtype=bool)
-    cuts = slice(likelihood.n_on_matrix, likelihood.n_on_matrix + likelihood.outcomes.n_cuts)
-    held[cuts] = (parameters[cuts] <= 0.0) & (slope[cuts] > 0.0)
-    return held
-
-
-def _distance(basis: FloatArray, information: FloatArray, slope: FloatArray, held: BoolArray, n: float) -> float:
-    """How many standard errors the optimum is away, along moves of parameters that are not held."""
-    free = ~np.any(basis[held] != 0.0, axis=0)
-    push = basis[:, free].T @ slope
-    return float(np.sqrt(n * max(float(push @ np.linalg.solve(information[np.ix_(free, free)], push)), 0.0)))
-
-
-def _is_singular(information: FloatArray) -> bool:
-    values, _, _ = scaled_eigh(information)
-    return not values[0] > _SINGULAR
-
-
-def _vanishes(hessian: FloatArray, spread: FloatArray) -> bool:
-    """Whether all labels that some move affects are right with near certainty.
-
-    `spread` is the sum of squared scores, which has the expectation `hessian` if the model is
-    correct.  Moves that affect no label are not considered.
-    """
-    values, vectors, scale = scaled_eigh(hessian)
-    informative = values > _SINGULAR
-    whitening = vectors[:, informative] / np.sqrt(values[informative]) / scale[:, None]
-    return not np.linalg.eigvalsh(whitening.T @ spread @ whitening)[0] > _VANISHES
-
-
-def _ratio(information: FloatArray, plain: FloatArray, spread: FloatArray) -> float:
-    """The variance of independent scores divided by that of these, summed over all parameters; at most one."""
-    independent, actual = (float(np.trace(np.linalg.solve(information, each))) for each in (plain, spread))
-    return min(1.0, independent / max(actual, TINY))
+    return np.asarray(belongs @ terms)

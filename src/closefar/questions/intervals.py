@@ -1,4 +1,9 @@
-"""Confidence intervals for a metric, its distances and its probabilities."""
+"""Confidence intervals for a metric, its distances and its probabilities.
+
+The covariance of the fitted parameters is a sandwich, at the fit or, if that is on the boundary, at the optimum over
+all symmetric matrices; with few labels a jackknife widens it.  Everything that is a function of the parameters has an
+interval from there.  `confidence`, at the end, chooses.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh
 from scipy.special import expit, logit, ndtri
 from scipy.stats import chi2
 from scipy.stats import t as student
@@ -17,19 +21,21 @@ from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
 from closefar import packed
-from closefar.arrays import TINY, FloatArray, to_numpy
+from closefar.arrays import TINY, BoolArray, FloatArray, to_numpy
 from closefar.errors import either, joined, setting
-from closefar.fitting import Fit, Fitted, Settings, refit, without_penalty
+from closefar.fitting import Fit, Fitted, Scorer, Settings, count_parameters, count_uncertain, refit, without_penalty
 from closefar.fitting.statistics import name_columns
 from closefar.judgements import Judgements, Kind
 from closefar.judgements.judgements import quadruplets_of
 from closefar.model import Metric
+from closefar.model.factors import root_of
+from closefar.model.thresholds import level_flips
 from closefar.noise import FlipRate, with_flips
-from closefar.questions.dependence import Observed, Sandwich, free_root, sandwich
-from closefar.questions.likelihood import LabelLikelihood, LabelModel, by_legs, leg_blocks
-from closefar.questions.moves import read_for, scaled_eigh, table_of
-from closefar.questions.noise_check import DOUBT, check_noise_if_possible
-from closefar.rows import BlockRows, Coordinates, LegRows, Rows, rows_of
+from closefar.questions.dependence import Dependence, units_of_all
+from closefar.questions.goodness_of_fit import DOUBT, check_noise_if_possible
+from closefar.questions.likelihood import LabelLikelihood, LabelModel, LabelTerms, Optimum, by_legs
+from closefar.questions.moves import RankMoves, annotator_rates, read_for, scaled_eigh, table_of
+from closefar.rows import BlockRows, LegRows, Rows, rows_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Intervals, and where the parameters that they are about may be.
@@ -55,20 +61,10 @@ def mapped(interval: Interval, function: Callable[[Any], Any], standard_error: A
     return Interval(function(interval.estimate), error, function(interval.low), function(interval.high))
 
 
-def only(interval: Interval) -> Interval:
-    """The interval of the only number."""
-    return Interval(*(each[0] for each in (interval.estimate, interval.standard_error, interval.low, interval.high)))
-
-
 def from_zero(interval: Interval) -> Interval:
     """The part of an interval that is not negative."""
     low, high = np.maximum(interval.low, 0.0), np.maximum(interval.high, 0.0)
     return Interval(interval.estimate, interval.standard_error, low, high)
-
-
-def of_complement(interval: Interval) -> Interval:
-    """The interval of one minus the number."""
-    return Interval(1.0 - interval.estimate, interval.standard_error, 1.0 - interval.high, 1.0 - interval.low)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,154 +80,14 @@ class Reach:
     quantile: float
 
 
-def wald(reaches: tuple[Reach, ...], estimate: Any, gradients: FloatArray) -> Interval:
-    """The interval of numbers with these gradients in the parameters; it is unbounded without any reach."""
-    shape = np.shape(estimate)
-    error, low, high = np.zeros(shape), np.array(estimate, dtype=float), np.array(estimate, dtype=float)
-    for reach in reaches:
-        centre = estimate + np.reshape(gradients @ reach.shift, shape)
-        errors = np.linalg.norm(gradients @ reach.root, axis=1).reshape(shape)
-        error = np.maximum(error, errors)
-        low = np.minimum(low, centre - reach.quantile * errors)
-        high = np.maximum(high, centre + reach.quantile * errors)
-    if not reaches:
-        error, low, high = np.full(shape, np.inf), np.full(shape, -np.inf), np.full(shape, np.inf)
-    return Interval(estimate, error[()], low[()], high[()])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Intervals of probabilities: of far, of a level, and of the answer to a comparison.
-
-
-_LARGEST_MARGIN = 1e4  # labels are certain there under every noise
-_LEAST_RATE = 1e-6  # the least flip rate, so that log odds stay finite
-
-
-def as_rates(values: Any) -> Any:
-    """Flip rates within their range: one is at most one half, and two have a sum of at most one."""
-    return np.clip(values, 0.0, 0.5 if np.ndim(values) == 0 else 1.0)[()]
-
-
-@dataclass(frozen=True, eq=False)
-class ProbabilityIntervals:
-    """From margins if the flip rates are known or zero, otherwise, or between two thresholds, from log odds.
-
-    The last `n_rates` parameters are the flip rates.
-    """
-
-    reaches: tuple[Reach, ...]
-    metric: Metric
-    n_rates: int
-
-    def beyond(self, margin: Any, gradients: FloatArray, k: int | None) -> Interval:
-        """P(far), or P(level >= k), at margins with these gradients in the parameters; without k, of comparisons."""
-        flip_rate = self._side_rates(np.ravel(self.metric.flip_rate), k)
-        model = LabelModel.at(_bounded(margin), self.metric.noise, flip_rate)
-        if not self.reaches:
-            return _unknown(model.far)
-        if not self.n_rates:
-            found = wald(self.reaches, margin, gradients)
-
-            def probability(value: Any) -> Any:
-                return with_flips(self.metric.noise.cdf(_bounded(value)), flip_rate)[()]
-
-            return mapped(found, probability, model.slope * found.standard_error)
-
-        def at(reach: Reach) -> tuple[Any, FloatArray]:
-            centre = _bounded(margin + np.reshape(gradients @ reach.shift, np.shape(margin)))
-            here = LabelModel.at(centre, self.metric.noise, self._side_rates(self._rates_at(reach), k))
-            slopes = gradients * np.reshape(here.slope, (-1, 1))
-            close = 0.5 * (1.0 + np.ravel(here.flip_slope))
-            slopes[:, -self.n_rates :] = np.column_stack([close, close - 1.0]) @ self._turn(k)
-            return here.far, slopes
-
-        return self._from_odds(model.far, at)
-
-    def between(self, margins: list[FloatArray], gradients: list[FloatArray]) -> Interval:
-        """P(level) between two thresholds, at the margins from both, with their gradients in the parameters."""
-        noise, n_levels = self.metric.noise, len(self.metric.thresholds) + 1
-
-        def probability(lower: FloatArray, upper: FloatArray, rates: FloatArray) -> tuple[FloatArray, float]:
-            above = lower + upper > 0  # of both differences, that of small numbers
-            first, second = np.where(above, -upper, lower), np.where(above, -lower, upper)
-            each = float(rates[0]) / (n_levels - 1)
-            kept = 1.0 - n_levels * each
-            return each + kept * (noise.cdf(_bounded(first)) - noise.cdf(_bounded(second))), kept
-
-        here, _ = probability(margins[0], margins[1], np.ravel(self.metric.flip_rate))
-        if not self.reaches:
-            return _unknown(here)
-
-        def at(reach: Reach) -> tuple[FloatArray, FloatArray]:
-            lower, upper = (margin + along @ reach.shift for margin, along in zip(margins, gradients, strict=True))
-            rates = self._rates_at(reach) if self.n_rates else np.ravel(self.metric.flip_rate)
-            found, kept = probability(lower, upper, rates)
-            slopes = kept * (
-                gradients[0] * noise.pdf(_bounded(lower))[:, None] - gradients[1] * noise.pdf(_bounded(upper))[:, None]
-            )
-            if self.n_rates:
-                each = float(rates[0]) / (n_levels - 1)
-                slopes[:, -1] = (1.0 - n_levels * (found - each) / kept) / (n_levels - 1)
-            return found, slopes
-
-        return self._from_odds(here, at)
-
-    def _from_odds(self, probability: Any, at: Callable[[Reach], tuple[Any, FloatArray]]) -> Interval:
-        """The interval of log odds, mapped to probabilities; `at` gives probabilities and slopes at a centre."""
-        odds = logit(_inside(probability))
-        low, high, largest = odds, odds, 0.0 * odds
-        for reach in self.reaches:
-            centre, slopes = at(reach)
-            centre = _inside(centre)
-            error = np.linalg.norm(slopes @ reach.root, axis=1).reshape(np.shape(odds)) / (centre * (1.0 - centre))
-            low = np.minimum(low, logit(centre) - reach.quantile * error)
-            high = np.maximum(high, logit(centre) + reach.quantile * error)
-            largest = np.maximum(largest, error)
-        error = largest * probability * (1.0 - probability)
-        return Interval(np.asarray(probability)[()], np.asarray(error)[()], expit(low)[()], expit(high)[()])
-
-    def _rates_at(self, reach: Reach) -> FloatArray:
-        rates = np.ravel(self.metric.flip_rate) + reach.shift[-self.n_rates :]
-        inside: FloatArray = np.atleast_1d(as_rates(rates if self.n_rates > 1 else rates[0]))
-        return np.maximum(inside, _LEAST_RATE)
-
-    def _side_rates(self, rates: FloatArray, k: int | None) -> FlipRate:
-        """The rates of close and of far for level k, or of a comparison, where the flip rates are these."""
-        if len(rates) == 1 and len(self.metric.thresholds) <= 1:
-            return float(rates[0])
-        called_far, called_close = self._turn(k) @ rates
-        return float(called_far), float(called_close)
-
-    def _turn(self, k: int | None) -> FloatArray:
-        """The derivatives of the rates of close and of far for level k, or of a comparison, in the flip rates."""
-        if np.size(self.metric.flip_rate) == 2:
-            return np.eye(2) if k is not None else np.full((2, 2), 0.5)
-        last = max(len(self.metric.thresholds), 1)
-        below = 0.5 * (last + 1.0) if k is None else k
-        return np.array([[(last + 1.0 - below) / last], [below / last]])
-
-
-def _unknown(probability: Any) -> Interval:
-    nothing = 0.0 * np.asarray(probability)
-    return Interval(np.asarray(probability)[()], (nothing + np.inf)[()], nothing[()], (nothing + 1.0)[()])
-
-
-def _inside(probability: Any) -> Any:
-    return np.clip(probability, 1e-300, 1.0 - 1e-16)
-
-
-def _bounded(margin: Any) -> Any:
-    return np.clip(margin, -_LARGEST_MARGIN, _LARGEST_MARGIN)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The spread of fitted parameters, and the intervals that follow from it.
-
+# Margins at which labels are certain under every noise, and the least flip rate, so that log odds stay finite.
+_LARGEST_MARGIN = 1e4
+_LEAST_RATE = 1e-6
 
 _ROUNDING = 1e-12  # eigenvalues up to this multiple of the largest are zero
 
 # Eigenvalues are distinct if they differ by more than this many standard errors of the difference.
-_APART = 2.0
+_DISTINCT_Z = 2.0
 
 _ENDS = ("estimate", "standard_error", "low", "high")
 
@@ -251,8 +107,19 @@ class Spread:
     n_rates: int = 0
 
     def interval(self, estimate: Any, gradients: FloatArray) -> Interval:
-        """A Wald interval for numbers with these gradients in the parameters."""
-        return wald(self.reaches, estimate, gradients)
+        """The Wald interval of numbers with these gradients in the parameters; it is unbounded without any reach."""
+        shape = np.shape(estimate)
+        if not self.reaches:
+            error, low, high = (np.full(shape, value) for value in (np.inf, -np.inf, np.inf))
+            return Interval(estimate, error[()], low[()], high[()])
+        error, low, high = np.zeros(shape), np.array(estimate, dtype=float), np.array(estimate, dtype=float)
+        for reach in self.reaches:
+            centre = estimate + np.reshape(gradients @ reach.shift, shape)
+            errors = np.linalg.norm(gradients @ reach.root, axis=1).reshape(shape)
+            error = np.maximum(error, errors)
+            low = np.minimum(low, centre - reach.quantile * errors)
+            high = np.maximum(high, centre + reach.quantile * errors)
+        return Interval(estimate, error[()], low[()], high[()])
 
     def squared_distances(self, z: Any, estimate: Any, slope: float, cut: int = 0) -> Interval:
         """Intervals for z'Mz + slope tau, where tau is the threshold of this number."""
@@ -313,7 +180,9 @@ class Spread:
         each = self._from_centre().interval(values, gradients)
         low, high = np.minimum(each.low, estimate), np.maximum(each.high, estimate)
         error = self.interval(values[1:], gradients[:-1] - gradients[1:]).standard_error
-        for those in np.split(np.arange(len(values)), np.flatnonzero(values[:-1] - values[1:] > _APART * error) + 1):
+        for those in np.split(
+            np.arange(len(values)), np.flatnonzero(values[:-1] - values[1:] > _DISTINCT_Z * error) + 1
+        ):
             low[those], high[those] = low[those].min(), high[those].max()
         return from_zero(Interval(estimate, each.standard_error, low, high))
 
@@ -323,21 +192,21 @@ class Spread:
         gradient = np.zeros((self.n_rates, self._n_on_matrix + self.n_thresholds + self.n_rates))
         gradient[:, -self.n_rates :] = np.eye(self.n_rates)
         found = self.interval(np.array(metric.flip_rate, dtype=float), gradient)
-        return mapped(found, as_rates)
+        return mapped(found, _as_rates)
 
     def probability_far(self, metric: Metric, z: Any) -> Interval:
-        """From the margin if the flip rate is known or zero, otherwise from the log odds."""
-        return self._probabilities(metric).beyond(metric.margin(z), self._gradients(z, -1.0), 1)
+        return self._beyond(metric, metric.margin(z), self._gradients(z, -1.0), 1)
 
     def probabilities(self, metric: Metric, z: Any) -> Interval:
-        """Of each level, (n, K): from the margins of the first and the last, otherwise from the log odds."""
-        every, last = self._probabilities(metric), len(metric.thresholds)
+        """Of each level, (n, K)."""
+        last = len(metric.thresholds)
         squared = np.atleast_1d(metric.squared_distance(z))
         gradients = [self._gradients(z, -1.0, cut) for cut in range(last)]
         margins = [squared - tau for tau in metric.thresholds]
-        first = every.beyond(margins[0], gradients[0], 1)
-        between = [every.between(margins[k - 1 : k + 1], gradients[k - 1 : k + 1]) for k in range(1, last)]
-        found = [of_complement(first), *between, every.beyond(margins[-1], gradients[-1], last)]
+        above = self._beyond(metric, margins[0], gradients[0], 1)
+        first = Interval(1.0 - above.estimate, above.standard_error, 1.0 - above.high, 1.0 - above.low)
+        between = [self._between(metric, margins[k - 1 : k + 1], gradients[k - 1 : k + 1]) for k in range(1, last)]
+        found = [first, *between, self._beyond(metric, margins[-1], gradients[-1], last)]
         ends = (np.column_stack([getattr(each, name) for each in found]) for name in _ENDS)
         return Interval(*(end[0] if np.ndim(z) == 1 else end for end in ends))
 
@@ -345,10 +214,78 @@ class Spread:
         """That the answer to each comparison is as given."""
         parts = [found for _, found in by_legs(rows, lambda block: packed.form_gradients(block.T @ self.transform))]
         margin = rows.gather(rows.squared_distances(metric.factor))
-        return self._probabilities(metric).beyond(margin, self._extended(np.concatenate(parts), 0.0), None)
+        return self._beyond(metric, margin, self._extended(np.concatenate(parts), 0.0), None)
 
-    def _probabilities(self, metric: Metric) -> ProbabilityIntervals:
-        return ProbabilityIntervals(self.reaches, metric, self.n_rates)
+    def _beyond(self, metric: Metric, margin: Any, gradients: FloatArray, k: int | None) -> Interval:
+        """P(far), or P(level >= k), at margins with these gradients in the parameters; without k, of comparisons.
+
+        From the margins if the flip rates are known or zero, otherwise from log odds.
+        """
+        turn = _turn(metric, k)
+        flip_rate = _side_rates(metric, np.ravel(metric.flip_rate), turn)
+        model = LabelModel.at(_bounded(margin), metric.noise, flip_rate)
+        if self.reaches and not self.n_rates:
+            found = self.interval(margin, gradients)
+
+            def probability(value: Any) -> Any:
+                return with_flips(metric.noise.cdf(_bounded(value)), flip_rate)[()]
+
+            return mapped(found, probability, model.slope * found.standard_error)
+
+        def at(reach: Reach) -> tuple[Any, FloatArray]:
+            centre = _bounded(margin + np.reshape(gradients @ reach.shift, np.shape(margin)))
+            rates = _side_rates(metric, self._rates_at(metric, reach), turn)
+            here = LabelModel.at(centre, metric.noise, rates)
+            slopes = gradients * np.reshape(here.slope, (-1, 1))
+            slopes[:, -self.n_rates :] = here.flip_slopes(2) @ turn
+            return here.far, slopes
+
+        return self._from_odds(model.far, at)
+
+    def _between(self, metric: Metric, margins: list[FloatArray], gradients: list[FloatArray]) -> Interval:
+        """P(level) between two thresholds, from log odds, at the margins from both and with their gradients."""
+        noise, n_levels = metric.noise, len(metric.thresholds) + 1
+
+        def probability(lower: FloatArray, upper: FloatArray, rates: FloatArray) -> tuple[FloatArray, float]:
+            above = lower + upper > 0  # of both differences, that of small numbers
+            first, second = np.where(above, -upper, lower), np.where(above, -lower, upper)
+            each, kept = level_flips(float(rates[0]), n_levels)
+            return each + kept * (noise.cdf(_bounded(first)) - noise.cdf(_bounded(second))), kept
+
+        def at(reach: Reach) -> tuple[FloatArray, FloatArray]:
+            lower, upper = (margin + along @ reach.shift for margin, along in zip(margins, gradients, strict=True))
+            rates = self._rates_at(metric, reach) if self.n_rates else np.ravel(metric.flip_rate)
+            found, kept = probability(lower, upper, rates)
+            slopes = kept * (
+                gradients[0] * noise.pdf(_bounded(lower))[:, None] - gradients[1] * noise.pdf(_bounded(upper))[:, None]
+            )
+            if self.n_rates:
+                each = float(rates[0]) / (n_levels - 1)
+                slopes[:, -1] = (1.0 - n_levels * (found - each) / kept) / (n_levels - 1)
+            return found, slopes
+
+        return self._from_odds(probability(margins[0], margins[1], np.ravel(metric.flip_rate))[0], at)
+
+    def _from_odds(self, probability: Any, at: Callable[[Reach], tuple[Any, FloatArray]]) -> Interval:
+        """The interval of log odds, mapped to probabilities; `at` gives probabilities and slopes at a centre."""
+        if not self.reaches:
+            nothing = 0.0 * np.asarray(probability)
+            return Interval(np.asarray(probability)[()], (nothing + np.inf)[()], nothing[()], (nothing + 1.0)[()])
+        odds = logit(_inside(probability))
+        low, high, largest = odds, odds, 0.0 * odds
+        for reach in self.reaches:
+            centre, slopes = at(reach)
+            centre = _inside(centre)
+            error = np.linalg.norm(slopes @ reach.root, axis=1).reshape(np.shape(odds)) / (centre * (1.0 - centre))
+            low = np.minimum(low, logit(centre) - reach.quantile * error)
+            high = np.maximum(high, logit(centre) + reach.quantile * error)
+            largest = np.maximum(largest, error)
+        error = largest * probability * (1.0 - probability)
+        return Interval(np.asarray(probability)[()], np.asarray(error)[()], expit(low)[()], expit(high)[()])
+
+    def _rates_at(self, metric: Metric, reach: Reach) -> FloatArray:
+        rates = np.ravel(metric.flip_rate) + reach.shift[-self.n_rates :]
+        return np.asarray(np.maximum(np.atleast_1d(_as_rates(rates if self.n_rates > 1 else rates[0])), _LEAST_RATE))
 
     @property
     def _n_on_matrix(self) -> int:
@@ -380,13 +317,43 @@ class Spread:
         return values[::-1], vectors[:, ::-1]
 
 
+def _as_rates(values: Any) -> Any:
+    """Flip rates within their range: one is at most one half, and two have a sum of at most one."""
+    return np.clip(values, 0.0, 0.5 if np.ndim(values) == 0 else 1.0)[()]
+
+
+def _turn(metric: Metric, k: int | None) -> FloatArray:
+    """The derivatives of the rates of close and of far for level k, or of a comparison, in the flip rates."""
+    if np.size(metric.flip_rate) == 2:
+        return np.eye(2) if k is not None else np.full((2, 2), 0.5)
+    last = max(len(metric.thresholds), 1)
+    below = 0.5 * (last + 1.0) if k is None else k
+    return np.array([[(last + 1.0 - below) / last], [below / last]])
+
+
+def _side_rates(metric: Metric, rates: FloatArray, turn: FloatArray) -> FlipRate:
+    """The rates of close and of far for a level, or of a comparison, where the flip rates are these."""
+    if len(rates) == 1 and len(metric.thresholds) <= 1:
+        return float(rates[0])
+    called_far, called_close = turn @ rates
+    return float(called_far), float(called_close)
+
+
+def _inside(probability: Any) -> Any:
+    return np.clip(probability, 1e-300, 1.0 - 1e-16)
+
+
+def _bounded(margin: Any) -> Any:
+    return np.clip(margin, -_LARGEST_MARGIN, _LARGEST_MARGIN)
+
+
 @dataclass(frozen=True, eq=False)
 class Confidence:
     """Confidence intervals for a fitted metric, as returned by `confidence`.
 
     Attributes
     ----------
-    method : {"sandwich", "jackknife", "bootstrap", "none"}
+    method : {"sandwich", "jackknife", "none"}
         The method used.  "none": the pairs do not determine the metric, and every interval is
         unbounded.
     valid : bool
@@ -477,21 +444,268 @@ class Confidence:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# The input of standard errors: a fit in unit-free coordinates, and its observations.
+
+
+_MOST_PARAMETERS = 4000  # matrices of 128 MB each, of which there are several
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """A fit, its likelihood, the number of observations that each row represents, and the dependence between rows.
+
+    `parameters` are those of the fit.  The rows of attached comparisons come after those of pairs.
+    """
+
+    fit: Fit
+    judgements: Judgements
+    optimum: Optimum
+    likelihood: LabelLikelihood
+    parameters: FloatArray
+    repeats: FloatArray
+    dependence: Dependence
+    largest_rank: int
+
+    @classmethod
+    def of(cls, fit: Fit, judgements: Judgements, groups: Any, *, stacklevel: int = 2) -> Observed:
+        judgements.check_both_count()
+        groups = units_of_all(groups, judgements, stacklevel=stacklevel + 1)
+        weighted = judgements.weighted(fit.settings.class_weight)
+        counts, counted = weighted.all_weights > 0, weighted.counted()
+        table = table_of(fit, counted)
+        optimum = Optimum.of(
+            fit.metric,
+            counted,
+            blend=0.0 if fit.alpha == 0.0 else 1.0,
+            comparison_noise=fit.relative_noise,
+            strictness=None if table is None else table.strictness,
+        )
+        n_parameters = packed.packed_size(optimum.size) + len(optimum.thresholds)
+        if n_parameters > _MOST_PARAMETERS:
+            raise ValueError(
+                f"standard errors are limited to {_MOST_PARAMETERS} parameters; got {n_parameters} ({optimum.size} "
+                "columns). Leave columns out, or reduce them (for instance with PCA)."
+            )
+        # A rate of zero is on the boundary, where it is not treated as a parameter.
+        rates = np.ravel(fit.metric.flip_rate)
+        known = annotator_rates(fit, counted)
+        is_free = known is None and fit.known.estimates_flips and bool(np.all(rates > 0))
+        likelihood = LabelLikelihood.of(
+            optimum,
+            counted,
+            fit.metric.noise,
+            None if is_free else fit.metric.flip_rate if known is None else known,
+            n_rates=len(rates),
+            precision=0.0 if table is None else 1.0 / (table.width**2 * counted.total_weight),
+        )
+        return cls(
+            fit,
+            counted,
+            optimum,
+            likelihood,
+            parameters=np.append(optimum.parameters, rates) if is_free else optimum.parameters,
+            repeats=judgements.all_weights[counts],
+            dependence=Dependence(None if groups is None else groups[counts]),
+            largest_rank=min(fit.rank or optimum.size, optimum.size),
+        )
+
+    @property
+    def taus(self) -> FloatArray:
+        """The thresholds of the metric."""
+        return self.optimum.thresholds[: self.likelihood.outcomes.n_cuts]
+
+    @property
+    def estimates_rates(self) -> bool:
+        """Whether flip rates were estimated together with M; those of annotators are treated as known."""
+        return self.fit.known.estimates_flips and not self.has_annotator_rates
+
+    @property
+    def has_annotator_rates(self) -> bool:
+        return annotator_rates(self.fit, self.judgements) is not None
+
+    @property
+    def knows_rank(self) -> bool:
+        """Whether the rank was set below its maximum; a rank chosen from these labels is not known."""
+        return not self.fit.chose_rank and self.largest_rank < self.optimum.size
+
+    def count_parameters(self, *, keeps_rank: bool) -> int:
+        rank = self.largest_rank if keeps_rank else None
+        n_rates = np.size(self.fit.metric.flip_rate) * self.fit.known.estimates_flips
+        return count_parameters(self.optimum.size, rank) - 1 + len(self.optimum.thresholds) + int(n_rates)
+
+    def count_uncertain(self) -> float:
+        """The number of uncertain labels: the sum of 4 p (1 - p), over attached comparisons, too."""
+        score, n, others = Scorer.of(self.fit).score, len(self.judgements), self.judgements.comparisons
+        found = count_uncertain(score(self.judgements), self.repeats[:n])
+        return found if others is None else found + count_uncertain(score(others), self.repeats[n:])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The covariance of fitted parameters: the sandwich H^-1 V H^-1.
+#
+# Parameters are one vector, that of `LabelLikelihood`. H is the observed information, V the sum of outer products
+# of the scores, summed first over pairs that are not independent. Where the rank of M is fixed, both are taken on
+# the moves that keep it: in coordinates in which M is diagonal, range first, all but those within its null space.
+
+
+# Eigenvalues of M, in unit-free coordinates, that count as zero beside the largest.
+_ZERO_EIGENVALUE = 1e-8
+
+# With its diagonal scaled to one, an information with a smaller eigenvalue does not determine the parameters.
+_SINGULAR = 1e-10
+
+# If all labels that are informative about a move are right with near certainty, the variance of their scores is below
+# this share of the information, and the optimum lies at infinity.  Otherwise the share is about one half.
+_LEAST_SCORE_SHARE = 0.03
+
+
+@dataclass(frozen=True, eq=False)
+class Sandwich:
+    """The covariance of the parameters, as root @ root.T, and diagnostics of its validity.
+
+    Attributes
+    ----------
+    root : array, or None if the labels do not determine a move of the parameters
+    rank : int
+        The rank of M.
+    smallest : float
+        The smallest eigenvalue of M that may be positive, in standard errors.
+    threshold : float
+        The smallest threshold in standard errors; infinite if there is none.
+    flip_rate : float
+        The flip rate, or the smaller of two, in standard errors; infinite if it is not a parameter.
+    distance : float
+        The distance of the fit from the best fit of its rank, in standard errors.
+    independence : float
+        The number of independent labels that one of these labels is worth.
+    """
+
+    root: FloatArray | None
+    rank: int = 0
+    smallest: float = 0.0
+    threshold: float = 0.0
+    flip_rate: float = np.inf
+    distance: float = np.inf
+    independence: float = 1.0
+
+
+def sandwich(
+    likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray, largest_rank: int
+) -> Sandwich:
+    """Compute the covariance of the parameters at an optimum over the M of at most the given rank.
+
+    `repeats` is the number of observations that each row represents; the weights of the rows may
+    also include class weights.  If M has a lower rank, all moves are allowed, as if there were no
+    constraint.
+    """
+    matrix, others = packed.split(parameters, likelihood.rows.n_columns)
+    values, vectors = np.linalg.eigh(matrix)
+    values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
+    rank = int(np.sum(values > _ZERO_EIGENVALUE * max(values[0], 0.0)))
+    terms, hessian, *spreads = _information_and_spreads(likelihood, parameters, dependence, repeats)
+    slope = likelihood.gradient(terms, parameters, likelihood.shares)
+    moves = RankMoves.at(values, vectors, rank, packed.split(slope, len(matrix))[0], n_more=len(others))
+    information = moves.information(hessian)
+    if rank < largest_rank:
+        basis, covering = np.eye(len(hessian)), hessian
+    else:
+        basis, covering = moves.basis, information
+    n = float(repeats.sum())
+    plain, spread = (basis.T @ each @ basis for each in spreads)
+    if _is_singular(information) or _is_singular(covering) or _vanishes(basis.T @ hessian @ basis, n * plain):
+        return Sandwich(None, rank)
+    root = basis @ np.linalg.solve(covering, root_of(spread).T)
+    error = np.linalg.norm(
+        packed.form_gradients(vectors[:, largest_rank - 1 : largest_rank].T) @ root[: likelihood.n_on_matrix]
+    )
+    ratios = others / np.maximum(np.linalg.norm(root[likelihood.n_on_matrix :], axis=1), TINY)
+    return Sandwich(
+        root,
+        rank,
+        smallest=float(values[largest_rank - 1] / max(error, TINY)),
+        threshold=float(ratios[: likelihood.outcomes.n_cuts].min(initial=np.inf)),
+        flip_rate=float(ratios[likelihood.outcomes.n_thresholds :].min(initial=np.inf)),
+        distance=_distance(moves.basis, information, slope, _held(likelihood, parameters, slope), n),
+        independence=_ratio(covering, plain, spread),
+    )
+
+
+def free_root(
+    likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray
+) -> FloatArray | None:
+    """A root of the covariance at an optimum over all symmetric M; None if the labels do not determine a move."""
+    _, information, plain, spread = _information_and_spreads(likelihood, parameters, dependence, repeats)
+    if _is_singular(information) or _vanishes(information, float(repeats.sum()) * plain):
+        return None
+    return np.asarray(np.linalg.solve(information, root_of(spread).T))
+
+
+def _information_and_spreads(
+    likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray
+) -> tuple[LabelTerms, FloatArray, FloatArray, FloatArray]:
+    """The terms of all rows, the information, and the covariance of the scores if independent, and as they depend."""
+    terms, prior = likelihood.terms(parameters), likelihood.spread_of_prior(float(repeats.sum()))
+    few, few_repeats = likelihood.thinned(repeats)
+    few_terms = terms if few is likelihood else few.terms(parameters)
+    plain = Dependence(None).spread(few, few_terms, few_repeats) + prior
+    spread = plain if dependence.ids is None else dependence.spread(likelihood, terms, repeats) + prior
+    return terms, few.information(parameters, few.shares, few_terms), plain, spread
+
+
+def _held(likelihood: LabelLikelihood, parameters: FloatArray, slope: FloatArray) -> BoolArray:
+    """Which parameters are thresholds that are held at zero, where their slope need not vanish."""
+    held = np.zeros(len(parameters), dtype=bool)
+    cuts = slice(likelihood.n_on_matrix, likelihood.n_on_matrix + likelihood.outcomes.n_cuts)
+    held[cuts] = (parameters[cuts] <= 0.0) & (slope[cuts] > 0.0)
+    return held
+
+
+def _distance(basis: FloatArray, information: FloatArray, slope: FloatArray, held: BoolArray, n: float) -> float:
+    """How many standard errors the optimum is away, along moves of parameters that are not held."""
+    free = ~np.any(basis[held] != 0.0, axis=0)
+    push = basis[:, free].T @ slope
+    return float(np.sqrt(n * max(float(push @ np.linalg.solve(information[np.ix_(free, free)], push)), 0.0)))
+
+
+def _is_singular(information: FloatArray) -> bool:
+    values, _, _ = scaled_eigh(information)
+    return not values[0] > _SINGULAR
+
+
+def _vanishes(hessian: FloatArray, spread: FloatArray) -> bool:
+    """Whether all labels that some move affects are right with near certainty.
+
+    `spread` is the sum of squared scores, which has the expectation `hessian` if the model is
+    correct.  Moves that affect no label are not considered.
+    """
+    values, vectors, scale = scaled_eigh(hessian)
+    informative = values > _SINGULAR
+    whitening = vectors[:, informative] / np.sqrt(values[informative]) / scale[:, None]
+    return not np.linalg.eigvalsh(whitening.T @ spread @ whitening)[0] > _LEAST_SCORE_SHARE
+
+
+def _ratio(information: FloatArray, plain: FloatArray, spread: FloatArray) -> float:
+    """The variance of independent scores divided by that of these, summed over all parameters; at most one."""
+    independent, actual = (float(np.trace(np.linalg.solve(information, each))) for each in (plain, spread))
+    return min(1.0, independent / max(actual, TINY))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Fitting over all symmetric M by Newton's method.
 
 
-_MOST_STEPS = 50
-_MOST_HALVINGS = 30
+_NEWTON_STEPS = 50  # some ten are usual
+_NEWTON_HALVINGS = 30
 _LARGEST_RATE = 0.499
 
 # The optimum is reached when the next step would be shorter than this, in standard errors.
-_NEAR = 1e-3
+_OPTIMUM_Z = 1e-3
 
 # The information is recomputed if steps with the previous one shrink by less than this factor.
-_SHRINKS = 0.2
+_SHRINKAGE = 0.2
 
 # The information does not determine a direction if an eigenvalue, with the diagonal scaled to one, is below this.
-_SINGULAR = 1e-12
+_NEWTON_SINGULAR = 1e-12
 
 
 def fit_freely(
@@ -508,7 +722,7 @@ def fit_freely(
     parameters, terms = start, likelihood.terms(start)
     loss, last = likelihood.loss(terms, start, weights), np.inf
     solve = None if information is None else _inverse(information)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_NEWTON_STEPS):
         gradient = likelihood.gradient(terms, parameters, weights)
         if solve is None:
             solve = _inverse(likelihood.information(parameters, weights, terms))
@@ -516,14 +730,14 @@ def fit_freely(
                 return None
         step = -(solve @ gradient)
         decrement = -float(gradient @ step)
-        if n_observations * decrement <= _NEAR**2:
+        if n_observations * decrement <= _OPTIMUM_Z**2:
             return parameters
-        if decrement > _SHRINKS * last:
+        if decrement > _SHRINKAGE * last:
             solve, last = None, np.inf
             continue
         last = decrement
         length = _longest_step(likelihood, parameters, step)
-        for _ in range(_MOST_HALVINGS):
+        for _ in range(_NEWTON_HALVINGS):
             new = parameters + length * step
             terms = likelihood.terms(new)
             value = likelihood.loss(terms, new, weights)
@@ -538,10 +752,9 @@ def fit_freely(
 
 def _inverse(information: FloatArray) -> FloatArray | None:
     values, vectors, scale = scaled_eigh(information)
-    if not values[0] > _SINGULAR:
+    if not values[0] > _NEWTON_SINGULAR:
         return None
-    inverse: FloatArray = (vectors / values) @ vectors.T / np.outer(scale, scale)
-    return inverse
+    return np.asarray((vectors / values) @ vectors.T / np.outer(scale, scale))
 
 
 def _longest_step(likelihood: LabelLikelihood, parameters: FloatArray, step: FloatArray) -> float:
@@ -559,7 +772,7 @@ def _longest_step(likelihood: LabelLikelihood, parameters: FloatArray, step: Flo
 
 
 # The likelihood ratio test against the free optimum rejects the fit below this p-value.
-_CONTRADICTS = 1e-3
+_CONTRADICTED_P = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -585,15 +798,15 @@ def find_free_optimum(sample: Observed, facts: Sandwich) -> FreeOptimum | None:
     losses = [likelihood.loss(likelihood.terms(each), each, likelihood.shares) for each in (sample.parameters, centre)]
     ratio = 2.0 * n * facts.independence * float(losses[0] - losses[1])
     n_more = packed.packed_size(sample.optimum.size - facts.rank) + int(np.any(sample.taus == 0.0))
-    contradicts = n_more > 0 and float(chi2.sf(ratio, n_more)) < _CONTRADICTS
+    contradicts = n_more > 0 and float(chi2.sf(ratio, n_more)) < _CONTRADICTED_P
     return FreeOptimum(centre - sample.parameters, root, contradicts)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Jackknife and bootstrap: fits to parts of the pairs, or to resampled pairs.
+# The jackknife: fits to parts of the pairs.
 
 
-JACKKNIFE_PARTS = 20
+JACKKNIFE_PARTS = 20  # a standard error is then known to 16%, for which the quantile of Student's t allows
 
 
 def jackknife(
@@ -614,7 +827,7 @@ def jackknife(
         return None  # one part contains a point of every pair
     kept /= left
     if keeps_rank:
-        found = _refits(sample, list(kept.T), n_jobs)
+        found = _refits(sample, kept.T, n_jobs)
     else:
         information = sample.likelihood.information(centre, sample.likelihood.shares)
         n = float(sample.repeats.sum())
@@ -638,16 +851,7 @@ def _ranks(sample: Observed, parameters: FloatArray) -> FloatArray:
     return ranks
 
 
-def bootstrap(sample: Observed, n_bootstrap: int, random_state: Any, n_jobs: int | None) -> FloatArray:
-    """The parameters of fits to resampled pairs, one row per fit with a finite optimum."""
-    scale = sample.likelihood.shares / sample.repeats
-    seeds = np.random.SeedSequence(check_random_state(random_state).randint(2**31)).spawn(n_bootstrap)
-    drawn = (scale * sample.dependence.draw(sample.repeats, np.random.default_rng(seed)) for seed in seeds)
-    finite = [found for found in _refits(sample, drawn, n_jobs) if found is not None]
-    return np.array(finite).reshape(len(finite), len(sample.parameters))
-
-
-def _refits(sample: Observed, weights: Any, n_jobs: int | None) -> list[FloatArray | None]:
+def _refits(sample: Observed, weights: FloatArray, n_jobs: int | None) -> list[FloatArray | None]:
     """The parameters of one fit for each array of row weights.
 
     The fits use the optimum's unit-free coordinates, since a fit does not depend on units.
@@ -699,109 +903,25 @@ def _refit(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The direction along which the labels determine the metric least.
-
-
-_ROUNDS = 30
-_MOST_STARTS = 5
-
-# A combination of columns is named only if its curvature is below this multiple of that of every single column.
-_MUCH_LESS = 0.01
-
-
-def least_informed_direction(
-    likelihood: LabelLikelihood, parameters: FloatArray, coordinates: Coordinates
-) -> FloatArray:
-    """The combination of columns, each divided by its root mean square, that the labels determine least.
-
-    Adding v v' to M, and t to tau, moves the margin of row w by (v'w)^2 - t.  The mean curvature of
-    the labels, weighted by the square of that, is near zero if all labels that move are certain.
-    """
-    curvature = np.maximum(likelihood.terms(parameters).curvature, 0.0)
-    starts = np.linalg.pinv(coordinates.transform) / np.maximum(coordinates.scales, TINY)
-    of_columns = [_mean_curvature(likelihood, vector, curvature) for vector in starts.T]
-    order = np.argsort(of_columns, kind="stable")
-    combined = [_descend(likelihood, starts[:, column], curvature) for column in order[:_MOST_STARTS]]
-    of_combined = [_mean_curvature(likelihood, vector, curvature) for vector in combined]
-    if min(of_combined) < _MUCH_LESS * of_columns[order[0]]:
-        return coordinates.scales * (coordinates.transform @ combined[int(np.argmin(of_combined))])
-    return np.asarray(np.eye(len(order))[order[0]])
-
-
-def _mean_curvature(likelihood: LabelLikelihood, vector: FloatArray, curvature: FloatArray) -> float:
-    """The mean curvature of the labels that move, for the best t."""
-    squares = np.concatenate([found for _, found in by_legs(likelihood.rows, lambda block: (block.T @ vector) ** 2)])
-    scaled = squares / max(float(np.abs(squares).max()), TINY)
-    compared = likelihood.outcomes.are_compared
-    moves = np.column_stack([scaled, ~compared]) if not np.all(compared) else scaled[:, None]
-    informed, moved = (moves.T @ (moves * (likelihood.shares * each)[:, None]) for each in (curvature, 1.0))
-    return float(eigh(informed, moved + 1e-9 * np.eye(len(moved)), eigvals_only=True)[0])
-
-
-def _descend(likelihood: LabelLikelihood, vector: FloatArray, curvature: FloatArray) -> FloatArray:
-    """Minimise the mean curvature for t = 0 in steps, with (v'w)^2 fixed in the weights."""
-    least, found = np.inf, vector
-    for _ in range(_ROUNDS):
-        informed, moved = np.zeros((2, len(vector), len(vector)))
-        for where, legs in leg_blocks(likelihood.rows):
-            for _, block in legs:
-                rows = to_numpy(block).T
-                weights = likelihood.shares[where] * (rows @ vector) ** 2
-                moved += rows.T @ (rows * weights[:, None])
-                informed += rows.T @ (rows * (weights * curvature[where])[:, None])
-        mean = float(vector @ informed @ vector) / max(float(vector @ moved @ vector), TINY)
-        if not mean < (1.0 - 1e-6) * least:
-            break
-        least, found = mean, vector
-        ridge = max(1e-9 * float(np.trace(moved)), TINY) * np.eye(len(moved))
-        vector = eigh(informed, moved + ridge, subset_by_index=[0, 0])[1][:, 0]
-    return found
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # Whether intervals can be trusted, and the sentences that say so.
 
 
 # An eigenvalue, a threshold or a flip rate this many standard errors above zero is away from the boundary.
-_AWAY = 3.0
+_INTERIOR_Z = 3.0
 
 # A fit further than the first number from its optimum, in standard errors, shifts the intervals visibly; they can be
 # centred at a new optimum unless the fit is further than the second number: then it was fitted to other pairs.
-FARTHEST = 0.1
-_ELSEWHERE = 1.0
+_AT_OPTIMUM_Z = 0.1
+_NEAR_OPTIMUM_Z = 1.0
 
+# Groups or points: with fewer, the sum of their squared scores is 26% or more off.
 _FEWEST_UNITS = 30
 
 # Uncertain labels per parameter: below the first number no interval is valid, according to simulations with 80 to 5000
 # pairs of 2 to 20 columns; from the second (or the number of parameters) on, the bias is small beside a standard error.
-_FEWEST = 3.0
-_MANY = 25.0
-_WITH_FLIPS = 2.0  # times as many, since flipped labels carry no information
-
-
-def no_free_optimum(kind: Kind) -> str:
-    return (
-        f"M is on the boundary of the positive semidefinite matrices, and without that constraint the {kind.term}s do "
-        f"not determine it. {_more(kind)}, leave columns out, or set the rank."
-    )
-
-
-def contradicted_model(kind: Kind) -> str:
-    return (
-        f"The {kind.term}s contradict the model: an M with negative eigenvalues, which is not a metric, explains them "
-        f"far better. Check which {kind.term} means far, and see "
-        + either("diagnose()", "the warnings of the report")
-        + ". With "
-        + either("rank=...", "--rank")
-        + ", intervals are for the best metric of that rank."
-    )
-
-
-def contradicted_rank(kind: Kind) -> str:
-    return (
-        f"The {kind.term}s contradict it, so intervals are for the best metric of that rank, not for the M that "
-        "generated them."
-    )
+_FEWEST_UNCERTAIN = 3.0
+_MANY_UNCERTAIN = 25.0
+_TIMES_WITH_FLIPS = 2.0  # since flipped labels carry no information
 
 
 _KNOWN_RATES = (
@@ -811,13 +931,6 @@ _KNOWN_RATES = (
     + setting(flip_rate=0)
     + "."
 )
-
-
-def not_without_parts(kind: Kind) -> str:
-    return (
-        f"With {1.0 / JACKKNIFE_PARTS:.0%} of the {kind.noun}s left out, there is no finite optimum, so the fit "
-        f"depends on a few {kind.term}s. {_more(kind)}."
-    )
 
 
 def _more(kind: Kind) -> str:
@@ -853,7 +966,7 @@ class Evidence:
     @property
     def many(self) -> float:
         """The uncertain labels per parameter from which on the sandwich alone is enough."""
-        return max(_MANY, float(self.n_parameters)) * (_WITH_FLIPS if self.estimates_flips else 1.0)
+        return max(_MANY_UNCERTAIN, float(self.n_parameters)) * (_TIMES_WITH_FLIPS if self.estimates_flips else 1.0)
 
     @property
     def is_plenty(self) -> bool:
@@ -861,18 +974,18 @@ class Evidence:
 
     def flaw(self, method: str) -> str | None:
         """Why there are too few labels for the intervals of a method; None if there are enough."""
-        if self.is_plenty or (method == "jackknife" and self.per_parameter >= _FEWEST):
+        if self.is_plenty or (method == "jackknife" and self.per_parameter >= _FEWEST_UNCERTAIN):
             return None
-        if self.per_parameter >= _FEWEST:
+        if self.per_parameter >= _FEWEST_UNCERTAIN:
             return (
                 f"The {method} needs at least {self.many:.0f} uncertain {self.kind.term}s (and groups or points, if "
                 f"any) per parameter; got {min(self.uncertain, self.n_units) / self.n_parameters:.1f}. Use "
                 'method="jackknife".'
             )
-        needed = self.n_observations * _FEWEST / max(self.per_parameter, 1e-3)
+        needed = self.n_observations * _FEWEST_UNCERTAIN / max(self.per_parameter, 1e-3)
         dependent = f", dependent {self.kind.term}s for less" if math.isfinite(self.n_units) else ""
         return (
-            f"Intervals need at least {_FEWEST:g} uncertain {self.kind.term}s per parameter; got "
+            f"Intervals need at least {_FEWEST_UNCERTAIN:g} uncertain {self.kind.term}s per parameter; got "
             f"{self.per_parameter:.1f} ({self.uncertain:,.0f}, the sum of 4 p (1 - p), for {self.n_parameters:,} "
             f"parameters; weights count as repeats{dependent}). {self.kind.verb.capitalize()} about "
             f"{_rounded_up(needed):,} {self.kind.noun}s in total, or leave columns out."
@@ -883,9 +996,9 @@ def boundary_of(facts: Sandwich, largest_rank: int) -> str | None:
     """Why the optimum may lie on the boundary of the feasible set; None if it is interior."""
     if facts.rank < largest_rank:
         return f"M has rank {facts.rank} of {largest_rank}"
-    if not facts.smallest > _AWAY:
+    if not facts.smallest > _INTERIOR_Z:
         return f"the smallest eigenvalue of M is only {facts.smallest:.1f} standard errors above zero"
-    if not facts.threshold > _AWAY:
+    if not facts.threshold > _INTERIOR_Z:
         return f"the threshold is only {facts.threshold:.1f} standard errors above zero"
     return None
 
@@ -898,20 +1011,16 @@ def find_flaws(
     fit, dependence = sample.fit, sample.dependence
     if not fit.certificate.converged:
         flaws.append("The fit did not converge; see certificate_.status.")
-    elif not facts.distance <= (FARTHEST if keeps_rank or method == "bootstrap" else _ELSEWHERE):
+    elif not facts.distance <= (_AT_OPTIMUM_Z if keeps_rank else _NEAR_OPTIMUM_Z):
         flaws.append(
             f"The fit is {facts.distance:.2g} standard errors from the optimum. Pass the {fit.kind.noun}s, "
             f"{fit.kind.term}s and weights that it was fitted to, or fit with a smaller " + setting("tol") + "."
         )
     rate = float(np.min(fit.metric.flip_rate))
-    if sample.estimates_rates and not (rate > 0 and facts.flip_rate > _AWAY):
+    if sample.estimates_rates and not (rate > 0 and facts.flip_rate > _INTERIOR_Z):
         flaws.append(_flaw_of_rates(fit.metric.flip_rate, fit.kind))
     if sample.has_annotator_rates:
         flaws.append(_KNOWN_RATES)
-    if method == "bootstrap" and fit.chose_rank:
-        flaws.append(
-            f'The bootstrap treats the rank as known, but it was chosen from these {fit.kind.term}s. Use method="auto".'
-        )
     too_few = evidence.flaw(method)
     if too_few is not None:
         flaws.append(too_few)
@@ -926,13 +1035,13 @@ def _flaw_of_rates(flip_rate: FlipRate, kind: Kind) -> str:
     if isinstance(flip_rate, tuple):
         known = tuple(round(rate, 3) if rate > min(flip_rate) else 0.0 for rate in flip_rate)
         return (
-            f"The smaller of both flip rates, {min(flip_rate):.2g}, is within {_AWAY:g} standard errors "
+            f"The smaller of both flip rates, {min(flip_rate):.2g}, is within {_INTERIOR_Z:g} standard errors "
             "of zero, its boundary. Label more pairs, or set both, such as "
             + setting(flip_rate=known)
             + "; they are then treated as known."
         )
     return (
-        f"The estimated flip rate, {flip_rate:.2g}, is within {_AWAY:g} standard errors of zero, its "
+        f"The estimated flip rate, {flip_rate:.2g}, is within {_INTERIOR_Z:g} standard errors of zero, its "
         f"boundary. {_more(kind)} or, if {kind.term}s are never flipped, fit with " + setting(flip_rate=0) + "."
     )
 
@@ -950,8 +1059,7 @@ def undetermined_statement(sample: Observed, *, has_penalty: bool) -> str:
         return "Not valid, and every interval is unbounded: " + sample.fit.certificate.advice + remark
     where, why, there = "", f"all {kind.term}s can be explained without error", ""
     if not sample.fit.is_separable:
-        direction = least_informed_direction(sample.likelihood, sample.parameters, sample.optimum.coordinates)
-        where = f" along {name_columns(sample.fit.metric.column_names, direction)}"
+        where = f" along {name_columns(sample.fit.metric.column_names, _least_informed(sample))}"
         why, there = (
             f"no {kind.term} is informative there, or all that are can be explained without error",
             " that differ there",
@@ -962,12 +1070,19 @@ def undetermined_statement(sample: Observed, *, has_penalty: bool) -> str:
     )
 
 
-def state_flaws(flaws: tuple[str, ...], method: str, *, skipped: bool = False) -> str:
+def _least_informed(sample: Observed) -> FloatArray:
+    """The combination of columns, each divided by its root mean square, that the labels determine least."""
+    likelihood, coordinates = sample.likelihood, sample.optimum.coordinates
+    _, vectors, scale = scaled_eigh(likelihood.information(sample.parameters, likelihood.shares))
+    move = packed.unpack((vectors[:, 0] / scale)[: likelihood.n_on_matrix], likelihood.rows.n_columns)
+    values, axes = np.linalg.eigh(move)
+    return np.asarray(coordinates.scales * (coordinates.transform @ axes[:, np.argmax(np.abs(values))]))
+
+
+def state_flaws(flaws: tuple[str, ...], *, refits_skipped: bool = False) -> str:
     """State why the intervals are not valid."""
-    ending = f"The standard errors are those of the {method}."
-    return joined(
-        ["Not valid.", *flaws, ending, *(["No refits were made, since they would not help."] if skipped else [])]
-    )
+    skipped = ["No refits were made, since they would not help."] if refits_skipped else []
+    return joined(["Not valid.", *flaws, "The standard errors are those of the sandwich.", *skipped])
 
 
 def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, boundary: str | None) -> str:
@@ -1003,24 +1118,6 @@ def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, bo
     return statement
 
 
-def state_bootstrap(sample: Observed, boundary: str | None, n_bootstrap: int) -> str:
-    """State what valid intervals of the bootstrap are based on."""
-    statement = f"Bootstrap standard errors from {n_bootstrap} refits"
-    if boundary is None:
-        statement += ": the optimum is interior, so the sandwich is as good, and faster."
-    else:
-        statement += (
-            f", or those of the sandwich if they are larger: {boundary}, so the optimum is on or near the boundary, "
-            "where neither is exact. Intervals are approximately valid for the threshold, probabilities, distances, "
-            "and entries and eigenvalues clearly different from zero, but not for eigenvalues at zero or distances "
-            "along their directions."
-        )
-    if sample.dependence.by_points:
-        noun = sample.fit.kind.noun
-        statement += f" Since points are resampled, they are too wide, about twofold if few {noun}s share a point."
-    return statement
-
-
 def _rounded_up(number: float) -> int:
     """Round up to two digits."""
     unit = 10 ** max(int(math.log10(max(number, 1.0))) - 1, 0)
@@ -1031,10 +1128,7 @@ def _rounded_up(number: float) -> int:
 # Confidence intervals of a fit: the choice of a valid method, and a statement about it.
 
 
-_METHODS = ("auto", "sandwich", "jackknife", "bootstrap")
-
-# The share of the bootstrap's refits that must have a finite optimum.
-_LEAST_FINITE = 0.95
+_METHODS = ("auto", "sandwich", "jackknife")
 
 
 def confidence(
@@ -1047,7 +1141,6 @@ def confidence(
     comparisons: Any = None,
     level: float = 0.95,
     method: str = "auto",
-    n_bootstrap: int = 200,
     groups: Any = None,
     random_state: Any = None,
     n_jobs: int | None = None,
@@ -1082,22 +1175,18 @@ def confidence(
         multiplying all weights by 4 halves the standard errors.  For weights that express the
         importance of an observation, pass ``groups=range(n)`` as well.
     level : float, default=0.95
-    method : {"auto", "sandwich", "jackknife", "bootstrap"}, default="auto"
+    method : {"auto", "sandwich", "jackknife"}, default="auto"
         "sandwich": H^-1 V H^-1 with the observed information H and the variance V of the
         scores, which needs no refits but many uncertain labels per parameter.  "jackknife": an
         interval that contains that of the sandwich and that of 20 fits, each without one twentieth
         of the pairs, corrected for bias.  "auto" uses the first if it is valid, otherwise the second.
-        "bootstrap": the root mean square change over refits to resampled pairs or, on the
-        boundary, the sandwich if that is larger; it needs many uncertain labels, too.
         No refits are made if they can't make the intervals valid.
-    n_bootstrap : int, default=200
-        The number of bootstrap refits.
     groups : array of n ids, or of shape (n, 2), optional
         Pairs that are not independent: those with the same id or, in the second form, those
         that share the id of a point.  By default, points that pairs share are detected in
         (n, 2, d) data.
     random_state : int, RandomState or None
-        Seed of the jackknife parts (by default always the same) and of the bootstrap samples.
+        Seed of the jackknife parts; by default always the same.
     n_jobs : int, optional
         The number of refits to run in parallel, as in joblib.
 
@@ -1113,31 +1202,56 @@ def confidence(
     True
     """
     fit = Fit.of(learner)
-    _check_arguments(fit, level, method, n_bootstrap)
+    _check_arguments(fit, level, method)
     judgements = read_for(fit, pairs, labels, sample_weight, annotators, comparisons)
     plain = without_penalty(fit, judgements, class_weight=fit.settings.class_weight)
     sample = Observed.of(plain, judgements, groups)
     facts = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, sample.largest_rank)
+    reaches: tuple[Reach, ...] = ()
     if facts.root is None or sample.fit.is_separable or sample.fit.is_quasi_separable:
-        statement = undetermined_statement(sample, has_penalty=fit.alpha > 0)
-        answer = _Answer("none", (statement,), statement, ())
+        method, statement = "none", undetermined_statement(sample, has_penalty=fit.alpha > 0)
+        flaws: tuple[str, ...] = (statement,)
     else:
-        answer = _answer(
-            sample, facts, facts.root, _Request(method, int(n_bootstrap), float(level), random_state, n_jobs)
-        )
+        at_fit = Reach(np.zeros_like(sample.parameters), facts.root, float(ndtri(0.5 + 0.5 * float(level))))
+        boundary = boundary_of(facts, sample.largest_rank)
+        keeps_rank = sample.knows_rank and boundary is None
+        evidence = Evidence.of(sample, facts, keeps_rank=keeps_rank)
+        wanted = method if method != "auto" else "sandwich" if evidence.is_plenty else "jackknife"
+        flaws = find_flaws(sample, facts, evidence, wanted, keeps_rank=keeps_rank)
+        around, remark, is_skipped = at_fit, "", bool(flaws) and wanted != "sandwich"
+        if not flaws:
+            around, flaws, remark = _centre(sample, facts, at_fit, boundary, keeps_rank=keeps_rank)
+        reaches = (around,)
+        if wanted == "jackknife" and not flaws:
+            centre = sample.parameters + around.shift
+            by_parts = jackknife(sample, centre, float(level), random_state, n_jobs, keeps_rank=keeps_rank)
+            if by_parts is not None:
+                reaches = (around, by_parts)
+            else:
+                kind = sample.fit.kind
+                flaw = (
+                    f"With {1.0 / JACKKNIFE_PARTS:.0%} of the {kind.noun}s left out, there is no finite optimum, so "
+                    f"the fit depends on a few {kind.term}s. {_more(kind)}."
+                )
+                flaws = (flaw,)
+        method = "sandwich" if flaws else wanted
+        if flaws:
+            statement = state_flaws(flaws, refits_skipped=is_skipped)
+        else:
+            statement = state(sample, facts, evidence, method, boundary) + remark
     transform, likelihood = sample.optimum.coordinates.transform, sample.likelihood
-    spread = Spread(answer.reaches, transform, likelihood.outcomes.n_thresholds, likelihood.n_rates)
+    spread = Spread(reaches, transform, likelihood.outcomes.n_thresholds, likelihood.n_rates)
     metric = sample.fit.metric
     thresholds = spread.thresholds(metric)
-    statement = answer.statement + _remarks(fit, sample, is_determined=answer.method != "none")
+    one = (each[0] for each in (thresholds.estimate, thresholds.standard_error, thresholds.low, thresholds.high))
     return Confidence(
-        method=answer.method,
-        valid=not answer.flaws,
-        flaws=answer.flaws,
-        statement=statement,
+        method=method,
+        valid=not flaws,
+        flaws=flaws,
+        statement=statement + _remarks(fit, sample, is_determined=method != "none"),
         level=float(level),
         metric=metric,
-        threshold=only(thresholds) if len(metric.thresholds) == 1 else None,
+        threshold=Interval(*one) if len(metric.thresholds) == 1 else None,
         thresholds=thresholds,
         directions=spread.directions(sample.optimum.matrix, sample.optimum.moment_root),
         matrix=spread.matrix(metric),
@@ -1149,13 +1263,11 @@ def confidence(
     )
 
 
-def _check_arguments(fit: Fit, level: Any, method: Any, n_bootstrap: Any) -> None:
+def _check_arguments(fit: Fit, level: Any, method: Any) -> None:
     if not (isinstance(level, numbers.Real) and 0 < float(level) < 1):
         raise ValueError(f"level must be a number between 0 and 1, such as 0.95; got {level!r}.")
     if method not in _METHODS:
         raise ValueError(f"method must be one of {list(_METHODS)}; got {method!r}.")
-    if not (isinstance(n_bootstrap, numbers.Integral) and int(n_bootstrap) >= 2):
-        raise ValueError(f"n_bootstrap must be a whole number >= 2; got {n_bootstrap!r}.")
     if fit.metric.origin is not None:
         raise ValueError(
             "confidence intervals need a learner with fit_origin=False; got "
@@ -1164,92 +1276,37 @@ def _check_arguments(fit: Fit, level: Any, method: Any, n_bootstrap: Any) -> Non
         )
 
 
-@dataclass(frozen=True)
-class _Request:
-    """The options of the computation."""
-
-    method: str
-    n_bootstrap: int
-    level: float
-    random_state: Any
-    n_jobs: int | None
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """The method, the reasons why the intervals are not valid (none if they are), and where the parameters may be."""
-
-    method: str
-    flaws: tuple[str, ...]
-    statement: str
-    reaches: tuple[Reach, ...]
-
-
-def _answer(sample: Observed, facts: Sandwich, root: FloatArray, request: _Request) -> _Answer:
-    """Choose a method and apply it; if none can be valid, use the sandwich at the fit."""
-    boundary = boundary_of(facts, sample.largest_rank)
-    keeps_rank = sample.knows_rank and boundary is None
-    evidence = Evidence.of(sample, facts, keeps_rank=keeps_rank)
-    used = request.method
-    if used == "auto":
-        used = "sandwich" if evidence.is_plenty else "jackknife"
-    at_fit = Reach(np.zeros_like(sample.parameters), root, float(ndtri(0.5 + 0.5 * request.level)))
-    flaws = find_flaws(sample, facts, evidence, used, keeps_rank=keeps_rank)
-    if flaws:
-        return _Answer("sandwich", flaws, state_flaws(flaws, "sandwich", skipped=used != "sandwich"), (at_fit,))
-    if used == "bootstrap":
-        reaches, flaws = _by_bootstrap(sample, at_fit, boundary, request)
-        statement = state_flaws(flaws, used) if flaws else state_bootstrap(sample, boundary, request.n_bootstrap)
-        return _Answer(used, flaws, statement, reaches)
-    around, flaws, remark = _centre(sample, facts, at_fit, boundary, keeps_rank=keeps_rank)
-    reaches = (around,)
-    if used == "jackknife" and not flaws:
-        by_parts = jackknife(
-            sample,
-            sample.parameters + around.shift,
-            request.level,
-            request.random_state,
-            request.n_jobs,
-            keeps_rank=keeps_rank,
-        )
-        reaches, flaws = (
-            (reaches, (not_without_parts(sample.fit.kind),)) if by_parts is None else ((around, by_parts), ())
-        )
-    if flaws:
-        return _Answer("sandwich", flaws, state_flaws(flaws, "sandwich"), reaches)
-    return _Answer(used, (), state(sample, facts, evidence, used, boundary) + remark, reaches)
-
-
 def _centre(
     sample: Observed, facts: Sandwich, at_fit: Reach, boundary: str | None, *, keeps_rank: bool
 ) -> tuple[Reach, tuple[str, ...], str]:
     """The sandwich at the fit or, if that is not in the interior, at the free optimum; flaws, and a remark."""
-    has_all_ranks = sample.largest_rank == sample.optimum.size
-    if boundary is None and has_all_ranks and facts.distance <= FARTHEST:
+    kind, has_all_ranks = sample.fit.kind, sample.largest_rank == sample.optimum.size
+    if boundary is None and has_all_ranks and facts.distance <= _AT_OPTIMUM_Z:
         return at_fit, (), ""
     free = find_free_optimum(sample, facts)
     if keeps_rank:
-        remark = "" if free is None or not free.contradicts else " " + contradicted_rank(sample.fit.kind)
-        return at_fit, (), remark
+        remark = (
+            f" The {kind.term}s contradict it, so intervals are for the best metric of that rank, not for the M that "
+            "generated them."
+        )
+        return at_fit, (), remark if free is not None and free.contradicts else ""
     if free is None:
-        return at_fit, (no_free_optimum(sample.fit.kind),), ""
+        flaw = (
+            f"M is on the boundary of the positive semidefinite matrices, and without that constraint the {kind.term}s "
+            f"do not determine it. {_more(kind)}, leave columns out, or set the rank."
+        )
+        return at_fit, (flaw,), ""
     if has_all_ranks and free.contradicts:
-        return at_fit, (contradicted_model(sample.fit.kind),), ""
+        flaw = (
+            f"The {kind.term}s contradict the model: an M with negative eigenvalues, which is not a metric, explains "
+            f"them far better. Check which {kind.term} means far, and see "
+            + either("diagnose()", "the warnings of the report")
+            + ". With "
+            + either("rank=...", "--rank")
+            + ", intervals are for the best metric of that rank."
+        )
+        return at_fit, (flaw,), ""
     return replace(at_fit, shift=free.shift, root=free.root), (), ""
-
-
-def _by_bootstrap(
-    sample: Observed, at_fit: Reach, boundary: str | None, request: _Request
-) -> tuple[tuple[Reach, ...], tuple[str, ...]]:
-    draws = bootstrap(sample, request.n_bootstrap, request.random_state, request.n_jobs)
-    flaws: tuple[str, ...] = ()
-    if len(draws) < _LEAST_FINITE * request.n_bootstrap:
-        flaws = (f"Only {len(draws)} of {request.n_bootstrap} bootstrap refits have a finite optimum.",)
-    if len(draws) == 0:
-        return (), flaws
-    root = (draws - sample.parameters).T / np.sqrt(len(draws))
-    # The optimum of a refit is held at the boundary, where the true parameters may not be.
-    return (replace(at_fit, root=root), *((at_fit,) if boundary is not None else ())), flaws
 
 
 def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:

@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
-from scipy.special import expit, logsumexp
+from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
+from threadpoolctl import threadpool_limits
 
 from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray, is_dask, numbered, take_rows, to_numpy
 from closefar.errors import either
@@ -35,7 +36,6 @@ from closefar.fitting import (
     count_parameters,
     fit_from,
     is_near_parts,
-    joined,
     refit_part,
 )
 from closefar.fitting import fit as fit_to
@@ -59,21 +59,21 @@ from closefar.judgements import (
 from closefar.judgements.pairs import words_for_sample
 from closefar.model import Metric, Scored, ScoredLevels
 from closefar.model.thresholds import level_flips
-from closefar.noise import FlipRate, Noise, interval_losses, label_losses
-from closefar.questions.calibration import sides_of, two_sided, weighted_bins, wilson
+from closefar.noise import Noise, interval_losses
 from closefar.questions.dependence import Dependence
+from closefar.questions.goodness_of_fit import check_noise_if_possible, sides_of, two_sided, weighted_bins, wilson
 from closefar.questions.likelihood import LabelModel
 from closefar.questions.moves import SideErrors
-from closefar.questions.noise_check import check_noise_if_possible
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which labels are flipped, and how many: estimated from how contradictions become rarer as the margin grows.
 
 
+# The grid of the posterior: rates in steps of half a percent, and curves of misses.
 _RATES = np.linspace(0.0, 0.45, 91)
 _SHAPES = np.array([0.5, 0.7, 1.0, 1.4, 2.0, 3.0])
 _SCALES = np.geomspace(0.02, 8.0, 30)  # of the median margin
-_BINS = 50
+_MARGIN_BINS = 50  # so that curves hardly change within a bin
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class _Side:
     def of(cls, scored: Scored, repeats: FloatArray, is_beyond: bool, where: BoolArray) -> Self:
         size, contradicts, repeats = np.abs(scored.margin[where]), ~scored.is_right[where], repeats[where]
         counts = repeats > 0
-        bins = weighted_bins(size[counts], repeats[counts], _BINS)
+        bins = weighted_bins(size[counts], repeats[counts], _MARGIN_BINS)
         total = np.bincount(bins, weights=repeats[counts])
         contradicting = np.bincount(bins, weights=(repeats * contradicts)[counts])
         centres = np.bincount(bins, weights=(repeats * size)[counts]) / total
@@ -200,8 +200,7 @@ class _Side:
 
 def _contradicted(missed: FloatArray) -> FloatArray:
     rates = _RATES[:, None, None, None]
-    contradicted: FloatArray = np.clip(rates + (1.0 - 2.0 * rates) * missed, 1e-12, 1.0 - 1e-12)
-    return contradicted
+    return np.asarray(np.clip(rates + (1.0 - 2.0 * rates) * missed, 1e-12, 1.0 - 1e-12))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -212,88 +211,72 @@ def _contradicted(missed: FloatArray) -> FloatArray:
 # predict these no better than the columns alone, points have none.
 
 
-_MOST_PAIRS = 50_000  # of more pairs, the search for the two prices takes too long
-_MOST_DIMENSIONS = 6
-_FOLDS = 5  # that choose the prices
-_MANY_FOLDS = 20  # that judge: a label must not move the points that it is judged by
-_STEPS = 100
+_MOST_PLACED_PAIRS = 50_000  # of more pairs, the search for the two prices takes too long
+_MOST_PLACE_COLUMNS = 6  # a metric of more directions is truncated to those in which points are furthest apart
+_PRICE_FOLDS = 5  # that choose the prices
+_JUDGING_FOLDS = 20  # that judge: a label must not move the points that it is judged by
+_PLACE_STEPS = 100
 _START_SCALES = np.geomspace(1e-4, 1.0, 17)
 
-# Of the squares of the map, with columns in units of their standard deviations, and of the squares of the offsets.
+# Of the squares of the map, with columns in units of their standard deviations, and of the squares of the offsets:
+# chosen on the first two seeds of the tables in benchmarks/peers/works/wrong_labels.py.
 _MAP_PRICES = (3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0)
 _OFFSET_PRICES = (128.0, 64.0, 32.0, 16.0, 8.0)
 _FIRST_OFFSET_PRICE = 32.0
 
 
 @dataclass(frozen=True, eq=False)
-class _Places:
-    """A linear map of the columns, the offset of each point from it, and the threshold."""
+class _PlacedPairs:
+    """Labelled pairs of points; `differences` @ places are the differences of the pairs.
 
-    linear: FloatArray  # (d, k)
-    threshold: float
-    offsets: FloatArray  # (m, k)
-
-    @property
-    def parameters(self) -> FloatArray:
-        return np.concatenate([self.linear.ravel(), [self.threshold], self.offsets.ravel()])
-
-    def like(self, parameters: FloatArray) -> _Places:
-        """Other places of the same shape."""
-        n_linear = self.linear.size
-        linear = parameters[:n_linear].reshape(self.linear.shape)
-        return _Places(linear, float(parameters[n_linear]), parameters[n_linear + 1 :].reshape(self.offsets.shape))
-
-
-@dataclass(frozen=True, eq=False)
-class _Labelled:
-    """Labelled pairs of points: `differences` @ places are the differences of the pairs."""
+    Parameters are one vector: a linear map of the columns, the threshold, and the offset of each point from the map.
+    """
 
     points: FloatArray  # (m, d), standardised
     differences: csr_array  # (n, m), with 1 and -1 in each row
     signs: FloatArray
     weights: FloatArray
     noise: Noise
+    n_dimensions: int
 
-    @classmethod
-    def read(cls, points: FloatArray, index: IndexArray, judgements: Judgements, noise: Noise) -> _Labelled:
-        n, m = len(index), len(points)
-        rows = np.repeat(np.arange(n), 2)
-        differences = csr_array((np.tile([1.0, -1.0], n), (rows, index.ravel())), shape=(n, m))
-        weights = judgements.shares * judgements.effective_number
-        return cls(points, differences, judgements.signs, weights, noise)
-
-    def take(self, rows: IndexArray) -> _Labelled:
+    def take(self, rows: IndexArray) -> _PlacedPairs:
         return replace(self, differences=self.differences[rows], signs=self.signs[rows], weights=self.weights[rows])
 
-    def margins(self, places: _Places) -> FloatArray:
-        apart = self.differences @ (self.points @ places.linear + places.offsets)
-        return np.asarray(np.sum(apart**2, axis=1) - places.threshold)
+    def read(self, parameters: FloatArray) -> tuple[FloatArray, float, FloatArray]:
+        """The map, the threshold and the offsets."""
+        d, k = self.points.shape[1], self.n_dimensions
+        return parameters[: d * k].reshape(d, k), float(parameters[d * k]), parameters[d * k + 1 :].reshape(-1, k)
 
-    def loss(self, places: _Places) -> float:
-        return float(self.weights @ self.noise.neg_log_cdf(self.signs * self.margins(places)))
+    def margins(self, parameters: FloatArray) -> FloatArray:
+        linear, threshold, offsets = self.read(parameters)
+        apart = self.differences @ (self.points @ linear + offsets)
+        return np.asarray(np.sum(apart**2, axis=1) - threshold)
 
-    def solve(self, start: _Places, map_price: float, offset_price: float) -> _Places:
+    def loss(self, parameters: FloatArray) -> float:
+        return float(self.weights @ self.noise.neg_log_cdf(self.signs * self.margins(parameters)))
+
+    def solve(self, start: FloatArray, map_price: float, offset_price: float) -> FloatArray:
         """Minimise the loss and half the prices times the squares; without offsets if these have no finite price."""
-        has_offsets = not isinf(offset_price)
-        begin = start if has_offsets else replace(start, offsets=np.zeros_like(start.offsets))
+        begin, has_offsets = start.copy(), not isinf(offset_price)
+        if not has_offsets:
+            self.read(begin)[2][:] = 0.0
 
         def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
-            places = begin.like(parameters)
-            apart = self.differences @ (self.points @ places.linear + places.offsets)
-            margins = np.sum(apart**2, axis=1) - places.threshold
-            losses, slopes = self.noise.derivatives(self.signs * margins, order=1)
+            linear, threshold, offsets = self.read(parameters)
+            apart = self.differences @ (self.points @ linear + offsets)
+            losses, slopes = self.noise.derivatives(self.signs * (np.sum(apart**2, axis=1) - threshold), order=1)
             pulls = self.weights * self.signs * slopes
             by_place = self.differences.T @ (2.0 * pulls[:, None] * apart)
-            value = float(self.weights @ losses) + 0.5 * map_price * float(np.sum(places.linear**2))
-            linear = self.points.T @ by_place + map_price * places.linear
-            offsets = np.zeros_like(by_place)
+            value = float(self.weights @ losses) + 0.5 * map_price * float(np.sum(linear**2))
+            on_map, on_offsets = self.points.T @ by_place + map_price * linear, np.zeros_like(by_place)
             if has_offsets:
-                value += 0.5 * offset_price * float(np.sum(places.offsets**2))
-                offsets = by_place + offset_price * places.offsets
-            return value, np.concatenate([linear.ravel(), [-np.sum(pulls)], offsets.ravel()])
+                value += 0.5 * offset_price * float(np.sum(offsets**2))
+                on_offsets = by_place + offset_price * offsets
+            return value, np.concatenate([on_map.ravel(), [-np.sum(pulls)], on_offsets.ravel()])
 
-        found = minimize(objective, begin.parameters, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
-        return begin.like(found.x)
+        with threadpool_limits(1):  # matrices are small: threads would wait for each other
+            found = minimize(objective, begin, jac=True, method="L-BFGS-B", options={"maxiter": _PLACE_STEPS})
+        return np.asarray(found.x)
 
 
 def margins_of_places(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> FloatArray | None:
@@ -303,20 +286,31 @@ def margins_of_places(fit: Fit, judgements: Judgements, groups: NDArray[Any] | N
     annotators.
     """
     is_asked = judgements.kind is Kind.CLOSE_FAR and judgements.annotators is None and fit.metric.rank > 0
-    if groups is None or groups.ndim == 1 or judgements.data.ndim != 3 or not is_asked or len(groups) > _MOST_PAIRS:
+    if groups is None or groups.ndim == 1 or judgements.data.ndim != 3 or not is_asked:
+        return None
+    if len(groups) > _MOST_PLACED_PAIRS:
         return None
     index = numbered(groups)[0].reshape(-1, 2)
-    points = _points(judgements, index)
+    n, points = len(index), _points(judgements, index)
     scales = np.maximum(points.std(axis=0), TINY)
-    labelled = _Labelled.read((points - points.mean(axis=0)) / scales, index, judgements, fit.metric.noise)
-    start = _start(labelled, fit.metric.factor * scales[:, None], fit.metric.known_threshold)
+    points = (points - points.mean(axis=0)) / scales
+    differences = csr_array((np.tile([1.0, -1.0], n), (np.repeat(np.arange(n), 2), index.ravel())), (n, len(points)))
+    # The map of the fit, in the directions in which points are furthest apart.
+    linear = fit.metric.factor * scales[:, None]
+    linear = linear @ np.linalg.svd(points @ linear, full_matrices=False)[2][:_MOST_PLACE_COLUMNS].T
+    weights, k = judgements.shares * judgements.effective_number, linear.shape[1]
+    pairs = _PlacedPairs(points, differences, judgements.signs, weights, fit.metric.noise, k)
+    # Its scale is that of labels without flips: what contradicts a fit with flips is often far beyond its threshold.
+    offsets, threshold = np.zeros(len(points) * k), fit.metric.known_threshold
+    starts = [np.concatenate([np.sqrt(a) * linear.ravel(), [a * threshold], offsets]) for a in _START_SCALES]
+    start = min(starts, key=pairs.loss)
     which = np.unique(np.sort(index, axis=1), axis=0, return_inverse=True)[1].ravel()
-    prices = _best_prices(labelled, start, which)
+    prices = _best_prices(pairs, start, which)
     if isinf(prices[1]):
         return None
-    margins = np.empty(len(index))
-    for train, test in _folds(which, _MANY_FOLDS):
-        margins[test] = labelled.take(test).margins(labelled.take(train).solve(start, *prices))
+    margins = np.empty(n)
+    for train, test in _folds(which, _JUDGING_FOLDS):
+        margins[test] = pairs.take(test).margins(pairs.take(train).solve(start, *prices))
     return margins
 
 
@@ -328,29 +322,16 @@ def _folds(which: IndexArray, count: int) -> list[tuple[IndexArray, IndexArray]]
 
 def _points(judgements: Judgements, index: IndexArray) -> FloatArray:
     """The points by their numbers."""
-    _, first = np.unique(index, return_index=True)
-    rows, places = np.divmod(first, index.shape[1])
+    rows, places = np.divmod(np.unique(index, return_index=True)[1], index.shape[1])
     data = judgements.data
     if isinstance(data, Tuples):
         return np.asarray(to_numpy(data.points)[to_numpy(data.index)[rows, places]], dtype=np.float64)
     return np.asarray(to_numpy(take_rows(data, rows))[np.arange(len(rows)), places], dtype=np.float64)
 
 
-def _start(labelled: _Labelled, linear: FloatArray, threshold: float) -> _Places:
-    """The map of the fit, in the directions in which points are furthest apart.
-
-    Its scale is that of labels without flips: what contradicts a fit with flips is often far beyond its threshold.
-    """
-    leading = np.linalg.svd(labelled.points @ linear, full_matrices=False)[2][:_MOST_DIMENSIONS]
-    linear = linear @ leading.T
-    offsets = np.zeros((len(labelled.points), linear.shape[1]))
-    starts = [_Places(np.sqrt(scale) * linear, scale * threshold, offsets) for scale in _START_SCALES]
-    return min(starts, key=labelled.loss)
-
-
-def _best_prices(labelled: _Labelled, start: _Places, which: IndexArray) -> tuple[float, float]:
+def _best_prices(pairs: _PlacedPairs, start: FloatArray, which: IndexArray) -> tuple[float, float]:
     """The prices with the smallest loss of held-out labels: first that of the map, then that of offsets."""
-    parts = [(labelled.take(train), labelled.take(test)) for train, test in _folds(which, _FOLDS)]
+    parts = [(pairs.take(train), pairs.take(test)) for train, test in _folds(which, _PRICE_FOLDS)]
 
     def losses(prices: list[tuple[float, float]]) -> dict[tuple[float, float], float]:
         """Of all folds, along a path from high prices to low ones."""
@@ -375,16 +356,16 @@ def _best_prices(labelled: _Labelled, start: _Places, which: IndexArray) -> tupl
 
 
 # A metric with an error rate above this share of the majority baseline's explains too little.
-_MOST_LEFT = 0.6
+_MOST_ERROR_RATIO = 0.6
 
 # With fewer labels of the rarer kind per parameter, the metric fits the labels that it should call wrong.
 _LEAST_PER_PARAMETER = 3.0
 
 # If p-values below 0.05 were enough, one share in twenty would be withheld by chance.
-_UNLIKELY = 0.01
+_NOISE_P = 0.01
 
 # One-sided, 2.3% of normal numbers are larger.
-_DEPENDENT = 2.0
+_CLUSTER_Z = 2.0
 
 
 def explained(unseen: Scores) -> float:
@@ -396,7 +377,7 @@ def explained(unseen: Scores) -> float:
     wrong, guessed = _errors(unseen)
     if guessed == 0.0:
         return 0.0
-    return min(max((1.0 - wrong / guessed) / (1.0 - _MOST_LEFT), 0.0), 1.0)
+    return min(max((1.0 - wrong / guessed) / (1.0 - _MOST_ERROR_RATIO), 0.0), 1.0)
 
 
 def _errors(scores: Scores) -> tuple[float, float]:
@@ -460,7 +441,7 @@ def _doubt_about_metric(unseen: Scores) -> str | None:
 
 def _doubt_about_noise(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> str | None:
     check = check_noise_if_possible(fit, judgements, groups)
-    if check is None or check.p_value >= _UNLIKELY:  # None: too few uncertain labels, so no evidence against it
+    if check is None or check.p_value >= _NOISE_P:  # None: too few uncertain labels, so no evidence against it
         return None
     return f"the {judgements.kind.term}s do not fit {fit.metric.noise.name} noise (p = {check.p_value:.2g})"
 
@@ -471,7 +452,7 @@ def _doubt_about_points(fit: Fit, judgements: Judgements, groups: NDArray[Any] |
         return None
     dependence, asked = Dependence(groups), two_sided(fit, replace(judgements, comparisons=None))
     # Of several questions, one may be this far out by chance.
-    most = _DEPENDENT if len(asked) == 1 else float(norm.isf(norm.sf(_DEPENDENT) / len(asked)))
+    most = _CLUSTER_Z if len(asked) == 1 else float(norm.isf(norm.sf(_CLUSTER_Z) / len(asked)))
     if not any(_clusters(each.scored, dependence, most) for each in asked):
         return None
     kind = "point" if groups.ndim == 2 else "group"
@@ -493,104 +474,13 @@ def _sum_of_products(values: FloatArray, dependence: Dependence) -> float:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Whether a rating is wrong: its pair truly lies outside its level, below the lower or above the upper end.
-
-
-_LARGEST_Z = 1e6
-
-
-@dataclass(frozen=True, eq=False)
-class _Ends:
-    """How far a squared distance is above the lower, and below the upper end of a level, and the errors of both."""
-
-    above: FloatArray
-    below: FloatArray
-    above_error: FloatArray
-    below_error: FloatArray
-
-    @classmethod
-    def of(cls, codes: IndexArray, margins: FloatArray, errors: FloatArray) -> _Ends:
-        n, last = margins.shape
-        rows = np.arange(n)
-        lower, upper = np.maximum(codes - 1, 0), np.minimum(codes, last - 1)
-        has_lower, has_upper = codes >= 1, codes < last
-        return cls(
-            np.where(has_lower, margins[rows, lower], np.inf),
-            np.where(has_upper, -margins[rows, upper], np.inf),
-            errors[rows, lower],
-            errors[rows, upper],
-        )
-
-
-def nearest_cuts(
-    codes: IndexArray, margins: FloatArray, errors: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The margin from the end of each level that agrees least with it, its error, and the agreement.
-
-    `margins` and `errors` have a column for each threshold.
-    """
-    ends = _Ends.of(codes, margins, errors)
-    is_lower = ends.above <= ends.below
-    agreement = np.where(is_lower, ends.above, ends.below)
-    return (
-        np.where(is_lower, ends.above, -ends.below),
-        np.where(is_lower, ends.above_error, ends.below_error),
-        agreement,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class LevelEvidence:
-    """What is known of ratings besides the margin of a pair: the noise, the flip rate, and whether they are new."""
-
-    noise: Noise
-    flip_rate: Any
-    is_new: bool
-
-    def probability_wrong(self, codes: IndexArray, margins: FloatArray, errors: FloatArray) -> FloatArray:
-        """P(the pair truly lies outside its level); a new rating is further evidence, as for two labels.
-
-        Its likelihood is evaluated at the mean distance beyond either end, and at the nearest one within the level.
-        """
-        ends = _Ends.of(codes, margins, errors)
-        z_above, z_below = (
-            np.clip(distance / np.maximum(error, TINY), -_LARGEST_Z, _LARGEST_Z)
-            for distance, error in ((ends.above, ends.above_error), (ends.below, ends.below_error))
-        )
-        under, over = norm.logcdf(-z_above), norm.logcdf(-z_below)
-        outside: FloatArray = np.minimum(np.exp(under) + np.exp(over), 1.0)
-        if not self.is_new:
-            return outside
-        steps = (
-            -_step_beyond(ends.above, ends.above_error * np.exp(norm.logpdf(z_above) - under)),
-            _step_beyond(ends.below, ends.below_error * np.exp(norm.logpdf(z_below) - over)),
-            np.maximum(-ends.above, 0.0) - np.maximum(-ends.below, 0.0),
-        )
-        priors = (under, over, np.log(np.maximum(1.0 - outside, TINY)))
-        logs = [prior - self._losses(ends, step, margins.shape[1]) for prior, step in zip(priors, steps, strict=True)]
-        wrong: FloatArray = np.exp(logsumexp(logs[:2], axis=0) - logsumexp(logs, axis=0))
-        return wrong
-
-    def _losses(self, ends: _Ends, step: FloatArray, last: int) -> FloatArray:
-        """-log P(level) after a step of the squared distance."""
-        losses: FloatArray = interval_losses(self.noise, ends.above + step, step - ends.below, 1).loss
-        if not np.any(self.flip_rate):
-            return losses
-        each, rest = level_flips(np.asarray(self.flip_rate), last + 1)
-        flipped: FloatArray = -np.log(each + rest * np.exp(-losses))
-        return flipped
-
-
-def _step_beyond(distance: FloatArray, usual: FloatArray) -> FloatArray:
-    """How far the mean distance beyond an end is from here; zero for an end that does not exist."""
-    return np.where(np.isfinite(distance), np.maximum(usual, distance), 0.0)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The side of each threshold that a judgement is on: margins, standard errors, and probabilities of wrong labels.
+# The judge of a label: a pair truly lies outside its level, below the lower or above the upper end.
+#
+# Close and far, and both answers to a comparison, are two levels, each of which has one end.
 
 
 # Margins are limited to this many standard errors: beyond that nothing changes, and squares do not overflow.
+_LARGEST_Z = 1e6
 
 
 @dataclass(frozen=True, eq=False)
@@ -621,13 +511,35 @@ class Asked:
         return replace(self.whole, comparisons=self.judgements.take(rows))
 
 
+@dataclass(frozen=True, eq=False)
+class _Ends:
+    """How far a squared distance is above the lower, and below the upper end of a level, and the errors of both."""
+
+    above: FloatArray
+    below: FloatArray
+    above_error: FloatArray
+    below_error: FloatArray
+
+    @classmethod
+    def of(cls, codes: IndexArray, margins: FloatArray, errors: FloatArray) -> _Ends:
+        n, last = margins.shape
+        rows = np.arange(n)
+        lower, upper = np.maximum(codes - 1, 0), np.minimum(codes, last - 1)
+        return cls(
+            np.where(codes >= 1, margins[rows, lower], np.inf),
+            np.where(codes < last, -margins[rows, upper], np.inf),
+            errors[rows, lower],
+            errors[rows, upper],
+        )
+
+
 @dataclass(frozen=True)
 class Verdicts:
-    """The margin of each pair, its standard error, and the probability that its label is that of the other side.
+    """The margin of each judgement, its standard error, and the probability that it truly lies outside its level.
 
-    Of levels, it is the margin from the end of its level that is nearest, or furthest on the wrong side.  `agreement`
-    is the margin, positive if the label agrees with it, and `margins` are those from all thresholds, a column each.
-    `is_new` is true for labels that the fit that judged them has not seen.
+    The margin is the one from the end of its level that is nearest, or furthest on the wrong side.  `agreement` is
+    positive if the label agrees with it, and `margins` are those from all thresholds, a column each.  `is_new` is true
+    for labels that the fit that judged them has not seen.
     """
 
     margin: FloatArray
@@ -637,130 +549,156 @@ class Verdicts:
     margins: FloatArray
     is_new: BoolArray
 
+    @classmethod
+    def of(
+        cls, codes: IndexArray, margins: FloatArray, errors: FloatArray, probability: FloatArray, is_new: BoolArray
+    ) -> Verdicts:
+        """Verdicts on these levels; `margins` and `errors` have a column for each threshold."""
+        ends = _Ends.of(codes, margins, errors)
+        is_lower = ends.above <= ends.below
+        return cls(
+            np.where(is_lower, ends.above, -ends.below),
+            np.where(is_lower, ends.above_error, ends.below_error),
+            np.where(is_lower, ends.above, ends.below),
+            probability,
+            margins,
+            is_new,
+        )
+
     @property
     def expected(self) -> IndexArray:
         """The level that each squared distance lies in; of two labels, 1 is far."""
-        levels: IndexArray = np.sum(self.margins >= 0, axis=1)
-        return levels
+        return np.asarray(np.sum(self.margins >= 0, axis=1))
 
-    def as_scores(self, scores: Scores) -> Scores:
-        """The same judgements, with these margins."""
-        if isinstance(scores, ScoredLevels):
-            return replace(scores, squared=np.zeros(len(scores)), thresholds=-self.margins)
-        return replace(scores, margin=self.margin)
+
+def with_margins(scores: Scores, margins: FloatArray) -> Scores:
+    """The same judgements with these margins from each threshold."""
+    if isinstance(scores, ScoredLevels):
+        return replace(scores, squared=np.zeros(len(scores)), thresholds=-margins)
+    return replace(scores, margin=margins[:, 0])
 
 
 @dataclass(frozen=True)
 class Judge:
-    """A fit to one side of a split: the margins of all pairs, and the standard errors of those on the other side.
+    """A fit to one side of a split: the margins of all judgements, and the standard errors of those on the other side.
 
     Both have a column for each threshold.  `is_new` is true if the fit has not seen the labels that it judges;
     `train_share` is the share that it has seen.
     """
 
-    margin: FloatArray
-    error: FloatArray
+    margins: FloatArray
+    errors: FloatArray
     noise: Noise
-    flip_rate: FlipRate
+    flip_rate: Any
     is_new: bool
     train_share: float
 
-    def probability_wrong(
-        self, agreement: FloatArray, error: FloatArray, is_far: BoolArray | None = None
-    ) -> FloatArray:
-        """P(the true margin contradicts the label), where `agreement` is label times estimated margin.
+    def probability_wrong(self, codes: IndexArray, margins: FloatArray, errors: FloatArray) -> FloatArray:
+        """P(the squared distance truly lies outside its level).
 
-        A new label is further evidence: its likelihood is evaluated at the mean margin on either side.  `is_far` are
-        the labels, which matter if there are two flip rates.
+        A new label is further evidence: its likelihood is evaluated at the mean distance beyond either end and, within
+        the level, at the mean beyond its only end or, of two ends, at the nearest distance.
         """
+        ends = _Ends.of(codes, margins, errors)
+        z_above, z_below = (
+            np.clip(distance / np.maximum(error, TINY), -_LARGEST_Z, _LARGEST_Z)
+            for distance, error in ((ends.above, ends.above_error), (ends.below, ends.below_error))
+        )
+        under, over = norm.logcdf(-z_above), norm.logcdf(-z_below)
+        outside: FloatArray = np.minimum(np.exp(under) + np.exp(over), 1.0)
         if not self.is_new:
-            return probability_of_other_side(agreement, error)
-        z = _standardised(agreement, error)
-        log_wrong, log_right = norm.logcdf(-z), norm.logcdf(z)
-        probability: FloatArray
-        density = norm.logpdf(z)
-        mean_wrong = np.minimum(agreement - error * np.exp(density - log_wrong), 0.0)
-        mean_right = np.maximum(agreement + error * np.exp(density - log_right), 0.0)
-        log_wrong = log_wrong - label_losses(self.noise, mean_wrong, self.flip_rate, is_far)
-        log_right = log_right - label_losses(self.noise, mean_right, self.flip_rate, is_far)
-        probability = expit(log_wrong - log_right)
-        return probability
+            return outside
+        up, down = (
+            _farther(-distance, error * np.exp(norm.logpdf(z) - norm.logcdf(z)))
+            for distance, error, z in ((ends.above, ends.above_error, z_above), (ends.below, ends.below_error, z_below))
+        )
+        nearest = np.maximum(-ends.above, 0.0) - np.maximum(-ends.below, 0.0)
+        has_two = np.isfinite(ends.above) & np.isfinite(ends.below)
+        steps = (
+            -_farther(ends.above, ends.above_error * np.exp(norm.logpdf(z_above) - under)),
+            _farther(ends.below, ends.below_error * np.exp(norm.logpdf(z_below) - over)),
+            np.where(has_two, nearest, up - down),
+        )
+        within = np.where(has_two, np.log(np.maximum(1.0 - outside, TINY)), norm.logcdf(z_above) + norm.logcdf(z_below))
+        logs = [
+            prior + self._log_likelihood(codes, ends, step, margins.shape[1] + 1)
+            for prior, step in zip((under, over, within), steps, strict=True)
+        ]
+        return np.asarray(np.exp(logsumexp(logs[:2], axis=0) - logsumexp(logs, axis=0)))
+
+    def _log_likelihood(self, codes: IndexArray, ends: _Ends, step: FloatArray, n_levels: int) -> FloatArray:
+        """The log of P(level) after a step of the squared distance."""
+        losses = interval_losses(self.noise, ends.above + step, step - ends.below, 0).loss
+        if isinstance(self.flip_rate, tuple):
+            of_close, of_far = self.flip_rate
+            base, kept = np.where(codes == 1, of_close, of_far), 1.0 - of_close - of_far
+        else:
+            base, kept = level_flips(np.asarray(self.flip_rate), n_levels)
+        with np.errstate(divide="ignore"):  # no flips
+            return np.asarray(np.logaddexp(np.log(base), np.log(kept) - losses))
 
 
-def probability_of_other_side(agreement: FloatArray, error: FloatArray) -> FloatArray:
-    """P(the true margin contradicts a label that the fit has seen), where `agreement` is label times margin."""
-    probability: FloatArray = np.exp(norm.logcdf(-_standardised(agreement, error)))
-    return probability
-
-
-def _standardised(agreement: FloatArray, error: FloatArray) -> FloatArray:
-    return np.clip(agreement / np.maximum(error, TINY), -_LARGEST_Z, _LARGEST_Z)
+def _farther(distance: FloatArray, usual: FloatArray) -> FloatArray:
+    """The larger of the distance to an end and the mean beyond it; zero for an end that does not exist."""
+    return np.where(np.isfinite(distance), np.maximum(usual, distance), 0.0)
 
 
 def judge_sides(
     learn: Callable[[Judgements], Fit], asked: Asked, splits: list[Split], *, n_jobs: int | None = None
 ) -> Verdicts:
     """Judge each label by the fit to the training side of its test split, or by a fit to all if no split tests it."""
-    judgements, n = asked.judgements, len(asked)
+    codes, n = asked.judgements.codes, len(asked)
     tested = np.zeros(n, dtype=bool)
     for _, test in splits:
         tested[test] = True
     if not np.all(tested):
         splits = [*splits, (np.arange(n), np.flatnonzero(~tested))]
     judges = Parallel(n_jobs=n_jobs)(delayed(_judge)(learn, asked, train, test) for train, test in splits)
-    margins, errors = np.empty((2, *judges[0].margin.shape))
-    is_new = np.empty(n, dtype=bool)
+    margins, errors = np.empty((2, *judges[0].margins.shape))
+    probability, is_new = np.empty(n), np.empty(n, dtype=bool)
     for (_, test), judge in zip(splits, judges, strict=True):
-        margins[test], errors[test], is_new[test] = judge.margin[test], judge.error, judge.is_new
+        margins[test], errors[test], is_new[test] = judge.margins[test], judge.errors, judge.is_new
     folds = [judge for judge in judges if judge.is_new]
     if len(folds) > 1:
         train_share = sum(judge.train_share for judge in folds) / len(folds)
-        errors *= _error_ratio([judge.margin.ravel() for judge in folds], errors.ravel(), train_share)
-    probability = np.empty(n)
-    if judgements.levels is None:
-        margin, error, signs = margins[:, 0], errors[:, 0], judgements.signs
-        for (_, test), judge in zip(splits, judges, strict=True):
-            wrong = judge.probability_wrong(signs[test] * margin[test], error[test], judgements.is_far[test])
-            probability[test] = wrong
-        return Verdicts(margin, error, signs * margin, probability, margins, is_new)
+        errors *= _error_ratio([judge.margins.ravel() for judge in folds], errors.ravel(), train_share)
     for (_, test), judge in zip(splits, judges, strict=True):
-        evidence = LevelEvidence(judge.noise, judge.flip_rate, is_new=judge.is_new)
-        probability[test] = evidence.probability_wrong(judgements.codes[test], margins[test], errors[test])
-    margin, error, agreement = nearest_cuts(judgements.codes, margins, errors)
-    return Verdicts(margin, error, agreement, probability, margins, is_new)
+        probability[test] = judge.probability_wrong(codes[test], margins[test], errors[test])
+    return Verdicts.of(codes, margins, errors, probability, is_new)
 
 
 def unseen_scores(
-    learn: Callable[[Judgements], Fit], asked: Asked, splits: list[Split], *, n_jobs: int | None = None
+    scores: Scores, learn: Callable[[Judgements], Fit], asked: Asked, splits: list[Split], *, n_jobs: int | None = None
 ) -> Scores | None:
-    """The judgements that splits test, scored by the fits to the other sides; None if there are none.
+    """The judgements that splits test, with the margins of fits to the other sides; None if there are none.
 
-    Splits with a pair on both sides are ignored.
+    `scores` are those of the fit to all.  Splits with a pair on both sides are ignored.
     """
+
+    def margins_of(train: IndexArray, test: IndexArray) -> FloatArray:
+        fit, others = learn(asked.training(train)).unless_interrupted(), asked.judgements.take(test)
+        return Scorer.of(fit).margins(others, fit.metric.measure(others.data)[:, None])
+
     apart = [(train, test) for train, test in splits if not _overlap(train, test)]
-    found = Parallel(n_jobs=n_jobs)(delayed(_scores)(learn, asked, train, test) for train, test in apart)
-    if not found:
+    if not apart:
         return None
-    parts = [(scores, test) for scores, (_, test) in zip(found, apart, strict=True)]
-    tested = np.unique(np.concatenate([test for _, test in apart]))
-    return joined(asked.judgements, parts).take(tested)
-
-
-def _scores(learn: Callable[[Judgements], Fit], asked: Asked, train: IndexArray, test: IndexArray) -> Scores:
-    fit = learn(asked.training(train)).unless_interrupted()
-    return Scorer.of(fit).score(asked.judgements.take(test))
+    margins = np.full((len(asked), max(asked.judgements.n_thresholds, 1)), np.nan)
+    found = Parallel(n_jobs=n_jobs)(delayed(margins_of)(*split) for split in apart)
+    for (_, test), own in zip(apart, found, strict=True):
+        margins[test] = own
+    return with_margins(scores, margins).take(np.flatnonzero(~np.isnan(margins[:, 0])))
 
 
 def _judge(learn: Callable[[Judgements], Fit], asked: Asked, train: IndexArray, test: IndexArray) -> Judge:
     judgements = asked.judgements
     fit = learn(asked.training(train)).unless_interrupted()
     scorer, others = Scorer.of(fit), judgements.take(test)
-    margin = scorer.margins(judgements, fit.metric.measure(judgements.data)[:, None])
+    margins = scorer.margins(judgements, fit.metric.measure(judgements.data)[:, None])
     errors = SideErrors.of(fit, replace(judgements.take(train).counted(), comparisons=None))
     who = None if others.annotators is None else others.annotators.codes
     return Judge(
-        margin=margin,
-        error=errors.at(others.data, margin[test], who),
+        margins=margins,
+        errors=errors.at(others.data, margins[test], who),
         noise=fit.metric.noise,
         flip_rate=scorer.score(others).flip_rate,
         is_new=not _overlap(train, test),
@@ -769,9 +707,7 @@ def _judge(learn: Callable[[Judgements], Fit], asked: Asked, train: IndexArray, 
 
 
 def _overlap(train: IndexArray, test: IndexArray) -> bool:
-    is_train = np.zeros(max(train.max(initial=0), test.max(initial=0)) + 1, dtype=bool)
-    is_train[train] = True
-    return bool(np.any(is_train[test]))
+    return bool(np.any(np.isin(test, train)))
 
 
 def _error_ratio(margins: list[FloatArray], error: FloatArray, train_share: float) -> float:
@@ -794,10 +730,10 @@ def _error_ratio(margins: list[FloatArray], error: FloatArray, train_share: floa
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Judging the labels of partitions: what a fit says of each label, as dask arrays that are computed when asked for.
+# Labels of partitions: what a fit says of each label, as dask arrays that are computed when asked for.
 
 
-_COLUMNS = ("probability", "margin", "error", "contradicts")
+_LAZY_COLUMNS = ("probability", "margin", "error", "contradicts")
 
 
 @dataclass(frozen=True)
@@ -816,13 +752,14 @@ class LazyJudge:
     def __call__(self, partition: Partition) -> FloatArray:
         """Return probability, margin, error and whether the label contradicts the margin, one row per pair."""
         if len(partition) == 0:
-            return np.empty((0, len(_COLUMNS)))
+            return np.empty((0, len(_LAZY_COLUMNS)))
         margin = self.metric.measure(partition.data) - self.metric.known_threshold
         error = self.errors.at(partition.data, margin[:, None])[:, 0]
         is_far = np.asarray(partition.labels == self.sides.far, dtype=bool)
         contradicts = (margin >= 0) != is_far
         if self.curves is None:
-            probability = probability_of_other_side(np.where(is_far, margin, -margin), error)
+            judge = Judge(margin, error, self.metric.noise, 0.0, is_new=False, train_share=1.0)
+            probability = judge.probability_wrong(is_far.astype(np.intp), margin[:, None], error[:, None])
         else:
             probability = probability_flipped(self.curves, margin, contradicts) * self.factor
         return np.column_stack([probability, margin, error, contradicts])
@@ -833,72 +770,48 @@ def lazy_verdicts(judge: LazyJudge, partitions: Partitions) -> dict[str, Any]:
     import dask
     import dask.array as da
 
-    counts = partitions.n_rows
-    assert counts is not None
-    judged = mapped_partitions(partitions, judge)
-    parts = [da.from_delayed(part, (n, len(_COLUMNS)), dtype=float) for part, n in zip(judged, counts, strict=True)]
-    table = da.concatenate(parts)
-    columns = {name: table[:, at] for at, name in enumerate(_COLUMNS)}
+    counts = partitions.n_rows or ()
+
+    def labels_of(partition: Partition) -> NDArray[Any]:
+        return np.asarray(partition.labels)
+
+    def order_of(table: FloatArray) -> IndexArray:
+        probability, margin, error, contradicts = table.T
+        agreement = np.where(contradicts > 0, -np.abs(margin), np.abs(margin))
+        return by_suspicion(probability, agreement / np.maximum(error, TINY))
+
+    def array(of: Callable[[Partition], Any], width: tuple[int, ...], dtype: Any) -> Any:
+        parts = zip(mapped_partitions(partitions, of), counts, strict=True)
+        return da.concatenate([da.from_delayed(part, (n, *width), dtype=dtype) for part, n in parts])
+
+    table = array(judge, (len(_LAZY_COLUMNS),), float)
+    columns = {name: table[:, at] for at, name in enumerate(_LAZY_COLUMNS)}
     columns["contradicts"] = columns["contradicts"].astype(bool)
-    labels = zip(mapped_partitions(partitions, _labels), counts, strict=True)
-    kind = judge.sides.classes.dtype
-    columns["labels"] = da.concatenate([da.from_delayed(part, (n,), dtype=kind) for part, n in labels])
-    columns["order"] = da.from_delayed(dask.delayed(_order)(table), (sum(counts),), dtype=np.intp)
+    columns["labels"] = array(labels_of, (), judge.sides.classes.dtype)
+    columns["order"] = da.from_delayed(dask.delayed(order_of)(table), (sum(counts),), dtype=np.intp)
     return columns
 
 
-def most_suspicious(errors: Any, k: int) -> list[tuple[Any, ...]]:
-    """Return row number, label, probability, margin and error of the k most suspicious labels, in one computation.
-
-    Workers find those of their partitions, and send no others.
-    """
-    import dask
-
-    names = ("probability", "margin", "error", "contradicts", "labels")
-    chunks = zip(*(getattr(errors, name).to_delayed(optimize_graph=False).ravel() for name in names), strict=True)
-    starts = np.cumsum([0, *errors.probability.chunks[0]])[:-1].tolist()
-    found = dask.compute(*(dask.delayed(_top)(*some, start, k) for some, start in zip(chunks, starts, strict=True)))
-    tables, rows, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    chosen = _order(tables)[:k]
-    return [(rows[at], labels[at], *tables[at, :3]) for at in chosen.tolist()]
+def by_suspicion(probability: FloatArray, agreement: FloatArray) -> IndexArray:
+    """Row numbers by falling probability, and those of the same one by rising agreement of label and margin."""
+    return np.lexsort((agreement, -probability))
 
 
-def _labels(partition: Partition) -> NDArray[Any]:
-    return np.asarray(partition.labels)
-
-
-def _order(table: FloatArray) -> IndexArray:
-    """The rows by falling probability, and those of the same one by rising agreement of label and margin."""
-    probability, margin, error, contradicts = table.T
-    agreement = np.where(contradicts > 0, -np.abs(margin), np.abs(margin))
-    return np.lexsort((agreement / np.maximum(error, TINY), -probability))
-
-
-def _top(
-    probability: FloatArray,
-    margin: FloatArray,
-    error: FloatArray,
-    contradicts: Any,
-    labels: NDArray[Any],
-    start: int,
-    k: int,
-) -> tuple[FloatArray, IndexArray, NDArray[Any]]:
-    table = np.column_stack([probability, margin, error, contradicts])
-    rows = _order(table)[:k]
-    return table[rows], rows + start, labels[rows]
+# ---------------------------------------------------------------------------------------------------------------------
+# The result.
 
 
 # With at least this many uncertain labels per parameter, the noise near the threshold is known.
-_NOISE_IS_KNOWN = 10.0
+_ENOUGH_UNCERTAIN = 10.0
 
-# Flips are evident if their rate is above this.
-_EVIDENT = 0.01
+# Flips are evident if the lower end of the interval of their rate is above this.
+_EVIDENT_RATE = 0.01
 
 # The largest P(flipped) that is reported if the metric is in doubt.
-_LARGEST_IF_DOUBTED = 0.95
+_LARGEST_DOUBTED = 0.95
 
 # The factor of the probabilities if the metric explains nothing; it keeps only their order.
-_LEAST_FACTOR = 0.01
+_LEAST_CLAIM = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -971,20 +884,23 @@ class LabelErrors:
 
         Levels also have the one that is expected.
         """
-        if is_dask(self.probability):
-            names = ("index", "label", "probability", "margin", "error")
-            rows = most_suspicious(self, k)
-            return [dict(zip(names, (np.asarray(each).item() for each in row), strict=True)) for row in rows]
+        first: Any = self.order[:k]
+        columns: Any = [each[first] for each in (self.labels, self.probability, self.margin, self.error)]
+        expected = None if self.expected is None else self.expected[first]
+        if is_dask(first):
+            import dask
+
+            first, *columns = dask.compute(first, *columns)
         return [
             {
                 "index": int(row),
-                "label": _plain(self.labels[row]),
-                **({} if self.expected is None else {"expected": _plain(self.expected[row])}),
-                "probability": float(self.probability[row]),
-                "margin": float(self.margin[row]),
-                "error": float(self.error[row]),
+                "label": _plain(label),
+                **({} if expected is None else {"expected": _plain(expected[place])}),
+                "probability": float(probability),
+                "margin": float(margin),
+                "error": float(error),
             }
-            for row in self.order[:k]
+            for place, (row, label, probability, margin, error) in enumerate(zip(first, *columns, strict=True))
         ]
 
     def headline(self) -> str:
@@ -1041,7 +957,7 @@ def _plain(label: Any) -> Any:
 def judge_labels(
     fit: Fit,
     judgements: Judgements,
-    unseen: Scores,
+    unseen: Scores | None,
     verdicts: Verdicts | None = None,
     *,
     groups: NDArray[Any] | None = None,
@@ -1053,7 +969,7 @@ def judge_labels(
     ----------
     fit : Fit
         The fit to the judgements; these may be comparisons that were attached to pairs.
-    unseen : Scored or ScoredLevels
+    unseen : Scored or ScoredLevels, optional
         The judgements that have out-of-fold margins, with those margins.
     verdicts : Verdicts, optional
         The margins that rank the labels; by default those of the fit itself.
@@ -1064,86 +980,64 @@ def judge_labels(
     """
     alone = replace(judgements, comparisons=None)
     scores = Scorer.of(fit).score(alone)
+    known = scores if unseen is None else unseen
     seen = judge_sides(lambda _: fit, Asked(alone), [])
     verdicts = seen if verdicts is None else verdicts
     flips = FlipEvidence.of_scores(scores)
-    doubt = doubt_about(fit, judgements, unseen, groups)
-    is_known, are_flipped = fit.statistics.uncertain_per_parameter >= _NOISE_IS_KNOWN, flips.low > _EVIDENT
-    meaning = "side" if doubt is None and (not are_flipped or (is_known and groups is None)) else "flipped"
-    probability, placed = verdicts.probability, None
+    doubt = doubt_about(fit, judgements, known, groups)
+    knows_noise = fit.statistics.uncertain_per_parameter >= _ENOUGH_UNCERTAIN
+    are_flipped = flips.low > _EVIDENT_RATE
+    meaning = "side" if doubt is None and (not are_flipped or (knows_noise and groups is None)) else "flipped"
+    probability, agreement = verdicts.probability, verdicts.agreement / np.maximum(verdicts.error, TINY)
     if meaning == "flipped":
-        placed = _placed(fit, alone, groups if has_places else None)
-        probability = _flipped(flips, verdicts, scores, unseen, placed)
-        probability *= 1.0 if doubt is None else _LARGEST_IF_DOUBTED
+        margins = margins_of_places(fit, alone, groups) if has_places else None
+        if margins is not None:
+            agreement = alone.signs * margins
+            known_by_places = Scored(alone, margins, fit.metric.noise, fit.metric.flip_rate)
+            probability = FlipEvidence.of(known_by_places).probability * claimed_share(known_by_places, doubt)
+        else:
+            # Out-of-fold fits also contradict labels that they could not learn, so the flip rate is at most that of
+            # the fit itself.
+            if np.any(verdicts.is_new):
+                out_of_fold = with_margins(scores, verdicts.margins)
+                probability = FlipEvidence.of_scores(out_of_fold, largest_rate=flips.rate).probability
+            else:
+                probability = flips.probability
+            probability = probability * claimed_share(known, doubt)
     share = low = high = None
     if doubt is None:
-        share, low, high = _share(judgements, (verdicts if is_known else seen).probability)
-        if are_flipped or not is_known:
+        share, low, high = _share(judgements, (verdicts if knows_noise else seen).probability)
+        if are_flipped or not knows_noise:
             low = min(low, flips.low)
         if meaning == "flipped":
             share = float(np.clip(judgements.mean(probability), low, high))
-    contradicting = _share_contradicting(unseen)
-    ends = wilson(contradicting, unseen.judgements.effective_number)
-    expected = None if judgements.levels is None else judgements.sides.classes[verdicts.expected]
+    contradicting: tuple[float | None, ...] = (None, None, None)
+    if unseen is not None:
+        found = 1.0 - unseen.judgements.mean(np.all([each.is_right for each in unseen.dichotomies], axis=0))
+        contradicting = (found, *wilson(found, unseen.judgements.effective_number))
     return LabelErrors(
         probability=probability,
-        order=_label_errors_order(probability, verdicts, placed),
+        order=by_suspicion(probability, agreement),
         meaning=meaning,
         share=share,
         share_low=low,
         share_high=high,
         reason=doubt,
         contradicts=verdicts.expected != judgements.codes,
-        unseen_share=contradicting,
-        unseen_low=ends[0],
-        unseen_high=ends[1],
+        unseen_share=contradicting[0],
+        unseen_low=contradicting[1],
+        unseen_high=contradicting[2],
         margin=verdicts.margin,
         error=verdicts.error,
         labels=judgements.labels,
-        expected=expected,
+        expected=None if judgements.levels is None else judgements.sides.classes[verdicts.expected],
         kind=judgements.kind,
     )
 
 
-def _label_errors_order(probability: FloatArray, verdicts: Verdicts, placed: Scored | None) -> NDArray[np.intp]:
-    """Row numbers, the most suspicious first; of equally probable ones, those that contradict their margins most."""
-    if placed is not None:
-        return np.lexsort((placed.judgements.signs * placed.margin, -probability))
-    return np.lexsort((verdicts.agreement / np.maximum(verdicts.error, TINY), -probability))
-
-
-def _placed(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> Scored | None:
-    """The labels with margins that use what all pairs of a point say, where that predicts them better."""
-    margins = margins_of_places(fit, judgements, groups)
-    return None if margins is None else Scored(judgements, margins, fit.metric.noise, fit.metric.flip_rate)
-
-
-def _share_contradicting(scores: Scores) -> float:
-    """The share of labels that contradict their margins; of levels, any of those."""
-    return 1.0 - scores.judgements.mean(np.all([each.is_right for each in scores.dichotomies], axis=0))
-
-
-def _flipped(
-    flips: FlipEvidence, verdicts: Verdicts, scores: Scores, unseen: Scores, placed: Scored | None
-) -> FloatArray:
-    """P(flipped) of each label, by the margins of the verdicts, or of places where points have some.
-
-    `flips` come from `scores`, of the fit itself.
-
-    Out-of-fold fits also contradict labels that they could not learn, so the flip rate is at most
-    that of the fit itself.  The less a metric explains, the less a contradiction means.
-    """
-    if placed is not None:
-        return FlipEvidence.of(placed).probability * claimed_share(placed)
-    probability = flips.probability
-    if np.any(verdicts.is_new):
-        probability = FlipEvidence.of_scores(verdicts.as_scores(scores), largest_rate=flips.rate).probability
-    return probability * claimed_share(unseen)
-
-
 def claimed_share(unseen: Scores, doubt: str | None = None) -> float:
     """How much of P(flipped) is claimed: the less, the less a metric explains, and never all if it is in doubt."""
-    return max(explained(unseen), _LEAST_FACTOR) * (1.0 if doubt is None else _LARGEST_IF_DOUBTED)
+    return max(explained(unseen), _LEAST_CLAIM) * (1.0 if doubt is None else _LARGEST_DOUBTED)
 
 
 def _share(judgements: Judgements, probability: FloatArray) -> tuple[float, float, float]:
@@ -1164,7 +1058,7 @@ def _share(judgements: Judgements, probability: FloatArray) -> tuple[float, floa
 _METHODS = ("auto", "out-of-fold", "in-sample")
 _JUDGED = ("pairs", "comparisons")
 
-# Of more pairs on a cluster, a sample is gathered to judge the model: so many rows, or as many as the bytes allow.
+# Of more pairs on a cluster, a sample is gathered to judge the model: this many rows, or as many as the bytes allow.
 _MOST_SAMPLED = 100_000
 _SAMPLED_BYTES = 1 << 30
 
@@ -1229,8 +1123,8 @@ def find_label_errors(
     For dask arrays and frames, and for pairs opened on a cluster, the fit to all pairs is computed at once, where
     they are.  What is said of the labels as a whole (`meaning`, `share`, `reason`, `unseen_share`) follows from a
     sample of 100,000 pairs that is gathered in this process; of fewer pairs, from all of them.  The arrays with one
-    entry per label are dask arrays, of which nothing is computed until they are; `table` computes its rows, and
-    `order`, if it is asked for, gathers the verdicts on one worker.
+    entry per label are dask arrays, of which nothing is computed until they are; `order` and `table` gather the
+    verdicts on one worker.
 
     Examples
     --------
@@ -1267,21 +1161,17 @@ def find_label_errors(
     fit.warn(stacklevel=2)
     fit.unless_interrupted()
     verdicts, unseen = _judged(fit, asked, found_groups, cv, method, n_jobs, random_state)
-    return _found(fit, asked.judgements, verdicts, unseen, found_groups, has_places=method == "auto")
+    return judge_labels(fit, asked.judgements, unseen, verdicts, groups=found_groups, has_places=method == "auto")
 
 
 def flip_aware(settings: Settings, *, penalise: bool = True) -> dict[str, Any]:
     """The settings to change so that a metric does not agree with labels that it should call wrong."""
     changes: dict[str, Any] = {}
-    if _is_zero(settings.flip_rate):
+    if isinstance(settings.flip_rate, numbers.Real) and settings.flip_rate == 0.0:
         changes["flip_rate"] = "estimate"
-    if _is_zero(settings.alpha) and penalise:
+    if isinstance(settings.alpha, numbers.Real) and settings.alpha == 0.0 and penalise:
         changes["alpha"] = "auto"
     return changes
-
-
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and value == 0.0
 
 
 def _judged(
@@ -1293,35 +1183,12 @@ def _judged(
         seed = check_random_state(random_state).randint(2**31)
         splits = _splits(cv, asked.judgements, groups, seed)
     learn = partial(_learn, fit)
+    scores = Scorer.of(fit).score(replace(asked.judgements, comparisons=None))
     if method == "auto":
-        unseen = unseen_scores(learn, asked, splits, n_jobs=n_jobs)
-        return None, None if unseen is None else _with_rates_of(fit, unseen)
+        return None, unseen_scores(scores, learn, asked, splits, n_jobs=n_jobs)
     verdicts = judge_sides(learn, asked, splits, n_jobs=n_jobs)
     tested = np.flatnonzero(verdicts.is_new)
-    scores = verdicts.as_scores(Scorer.of(fit).score(replace(asked.judgements, comparisons=None)))
-    return verdicts, scores.take(tested) if len(tested) else None
-
-
-def _with_rates_of(fit: Fit, unseen: Scores) -> Scores:
-    """The same margins with the flip rates of the fit to all."""
-    own = Scorer.of(fit).score(replace(unseen.judgements, comparisons=None)).flip_rate
-    return replace(unseen, flip_rate=own)
-
-
-def _found(
-    fit: Fit,
-    judgements: Judgements,
-    verdicts: Verdicts | None,
-    unseen: Scores | None,
-    groups: NDArray[Any] | None,
-    *,
-    has_places: bool = False,
-) -> LabelErrors:
-    if unseen is not None:
-        return judge_labels(fit, judgements, unseen, verdicts, groups=groups, has_places=has_places)
-    scores = Scorer.of(fit).score(replace(judgements, comparisons=None))
-    found = judge_labels(fit, judgements, scores, verdicts, groups=groups, has_places=has_places)
-    return replace(found, unseen_share=None, unseen_low=None, unseen_high=None)
+    return verdicts, with_margins(scores, verdicts.margins).take(tested) if len(tested) else None
 
 
 def _check_one_fit(pairs: Any, groups: Any, method: str) -> None:
@@ -1349,12 +1216,12 @@ def _find_in_partitions(
     some = Judgements.read_more(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)
     found_groups = resolve_groups(None, some.data)
     verdicts, unseen = _judged(fit, Asked(some), found_groups, cv, method, n_jobs, random_state)
-    found = _found(fit, some, verdicts, unseen, found_groups)
+    found = judge_labels(fit, some, unseen, verdicts, groups=found_groups)
     curves, factor = None, 1.0
     if found.meaning == "flipped":
-        curves = FlipEvidence.of(Scored.by(fit.metric, some)).curves
-        known = Scored.by(fit.metric, some) if unseen is None else unseen
-        factor = claimed_share(known, found.reason)
+        known = Scored.by(fit.metric, some)
+        curves = FlipEvidence.of(known).curves
+        factor = claimed_share(known if unseen is None else unseen, found.reason)
     judge = LazyJudge(fit.metric, fit.sides, SideErrors.of(fit, some.counted()), curves, factor)
     return replace(found, **lazy_verdicts(judge, partitions))
 

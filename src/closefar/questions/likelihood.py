@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from closefar import packed
-from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, to_numpy
+from closefar.arrays import TINY, Array, BoolArray, FloatArray, IndexArray, to_numpy
 from closefar.judgements import Judgements, Kind, sample_rows
 from closefar.model import Metric
 from closefar.model.factors import root_of
 from closefar.noise import FlipRate, Noise, interval_losses, turned_round, with_flips
 from closefar.rows import BlockRows, Coordinates, Rows, factor_in_rows, judged_rows, rows_of, unit_free
-from closefar.solve import CloseFar, Evaluation, Likelihood, MarginCurvature, Objective, Passes
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Judgements as the legs that they compare: one of a pair, and two of a comparison.
@@ -73,19 +72,23 @@ def combined_legs(values: FloatArray, rows: Rows) -> FloatArray:
 # Some rows that stand for all of them, where there are many.
 
 
-_LARGE = 20.0  # times the usual weight, or the usual squared length
+# Rows that stand for all of them, and per parameter of M: sums of squares are then within about one percent.
+_MOST_ROWS = 100_000
+_ROWS_PER_PARAMETER = 200
+
+_LARGE_RATIO = 20.0  # of a row that stands for itself, times the usual weight or the usual squared length
 
 
-def representatives(weights: FloatArray, lengths: FloatArray, most: int) -> tuple[IndexArray, FloatArray]:
-    """About `most` of the rows, and how many rows each stands for; all of them where there are no more.
+def representatives(weights: FloatArray, lengths: FloatArray, most: int | None = None) -> tuple[IndexArray, FloatArray]:
+    """About `most` of the rows, 100,000 by default, and how many rows each stands for; all where there are no more.
 
     `lengths` are the squared lengths of the rows, one on average.  A row that is long or heavy stands
     for itself: a sample would lose, or misjudge, a direction in which few rows vary.
     """
-    n = len(weights)
+    n, most = len(weights), _MOST_ROWS if most is None else most
     if n <= most:
         return np.arange(n), np.ones(n)
-    is_large = weights * np.maximum(lengths, 1.0) > _LARGE * weights.mean()
+    is_large = weights * np.maximum(lengths, 1.0) > _LARGE_RATIO * weights.mean()
     others = np.flatnonzero(~is_large)
     some = others[sample_rows(len(others), most)]
     chosen = np.union1d(np.flatnonzero(is_large), some)
@@ -94,7 +97,7 @@ def representatives(weights: FloatArray, lengths: FloatArray, most: int) -> tupl
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A fitted metric in unit-free coordinates, with the objective around it.
+# A fitted metric in unit-free coordinates.
 
 
 def coordinates_of(metric: Metric, judgements: Judgements) -> tuple[Coordinates, FloatArray]:
@@ -105,7 +108,7 @@ def coordinates_of(metric: Metric, judgements: Judgements) -> tuple[Coordinates,
 
 @dataclass(frozen=True)
 class Optimum:
-    """z'Mz = |factor' w|^2 for `rows` w = transform' z, and the objective of the judgements that it was fitted to.
+    """A fitted metric in unit-free coordinates: z'Mz = |factor' w|^2 for `rows` w = transform' z.
 
     For a metric with an origin, w = transform' (x - origin).  `moment_root` is R, with R'R the
     second moment of w: the identity, unless a penalty uses another scale.  `thresholds` are those of levels
@@ -117,7 +120,6 @@ class Optimum:
     factor: FloatArray
     thresholds: FloatArray
     moment_root: FloatArray
-    likelihood: Likelihood | None = None
 
     @classmethod
     def of(
@@ -138,18 +140,11 @@ class Optimum:
         factor = factor_in_rows(rows, source, shares, metric.factor)
         root = np.eye(len(factor)) if blend == 0.0 else root_of(rows.outer(shares))
         thresholds = np.append(metric.thresholds, () if strictness is None else strictness)
-        plain = judgements.kind is Kind.CLOSE_FAR and judgements.comparisons is None and strictness is None
-        likelihood = CloseFar(metric.noise, signs, shares) if plain else None
-        return cls(rows, coordinates, factor, thresholds, root, likelihood)
+        return cls(rows, coordinates, factor, thresholds, root)
 
     @property
     def threshold(self) -> float:
         return float(self.thresholds[0])
-
-    @cached_property
-    def objective(self) -> Objective:
-        assert self.likelihood is not None
-        return Objective(self.rows, self.likelihood, Passes())
 
     @property
     def size(self) -> int:
@@ -164,16 +159,6 @@ class Optimum:
     def parameters(self) -> FloatArray:
         """(packed M, thresholds)."""
         return packed.joined(self.matrix, self.thresholds)
-
-    def evaluation(self) -> Evaluation:
-        """The risk at the optimum, with its curvature."""
-        squared = self.objective.squared_distances(self.factor)
-        return self.objective.evaluate(squared, self.thresholds, order=2)
-
-    def sum_of_squared_scores(self, scores: FloatArray) -> FloatArray:
-        """The sum of u u' over rows, u = score times the derivative of the row's margin in (packed M, tau)."""
-        squares = MarginCurvature(self.rows.row_array(scores**2), np.empty((1, 1)))
-        return self.objective.hessian(squares)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -233,8 +218,7 @@ class Outcomes:
 
     @cached_property
     def are_compared(self) -> BoolArray:
-        compared: BoolArray = self.codes >= self.n_levels
-        return compared
+        return np.asarray(self.codes >= self.n_levels)
 
     @cached_property
     def signs(self) -> FloatArray:
@@ -341,11 +325,8 @@ class Flips:
 # these constraints the likelihood has an interior optimum, even if that of the fit lies on the boundary.
 
 
-# Products of columns are kept up to this many numbers, and beyond that recomputed in each pass.
+# Products of columns are kept up to this many numbers, 80 MB, and beyond that recomputed in each pass.
 _MOST_KEPT = 10_000_000
-
-_MOST_ROWS = 100_000
-_ROWS_PER_PARAMETER = 200
 
 
 @dataclass(frozen=True)
@@ -653,8 +634,7 @@ def _squared_scores(terms: LabelTerms) -> LabelTerms:
 
 def _scaled(matrix: FloatArray) -> FloatArray:
     scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
-    scaled: FloatArray = matrix / np.outer(scale, scale)
-    return scaled
+    return np.asarray(matrix / np.outer(scale, scale))
 
 
 # At enormous margins: the information and its square stay finite.
@@ -704,6 +684,20 @@ class LabelModel:
     def residual(self, is_far: BoolArray) -> FloatArray:
         """The label (far 1, close 0) minus its expectation."""
         return np.where(is_far, self.close, -self.far)
+
+
+def level_information(slopes: FloatArray, probabilities: FloatArray) -> FloatArray:
+    """The Fisher information of a level about its K - 1 margins, (..., K - 1, K - 1).
+
+    `slopes` are the derivatives of P(level >= k) in the margin from threshold k, `probabilities` those of the K levels.
+    """
+    rarest = np.maximum(probabilities, TINY)
+    found = np.zeros((*slopes.shape, slopes.shape[-1]))
+    for k in range(slopes.shape[-1]):
+        found[..., k, k] = slopes[..., k] ** 2 * (1.0 / rarest[..., k] + 1.0 / rarest[..., k + 1])
+        if k:
+            found[..., k, k - 1] = found[..., k - 1, k] = -slopes[..., k] * slopes[..., k - 1] / rarest[..., k]
+    return found
 
 
 def kept_share(flip_rate: FlipRate) -> Any:

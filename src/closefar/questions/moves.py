@@ -18,7 +18,15 @@ from closefar.arrays import TINY, Array, BoolArray, FloatArray, IndexArray, to_n
 from closefar.fitting import AnnotatorTable, Fit, Scorer
 from closefar.judgements import Judgements, Kind
 from closefar.model import Metric, ScoredLevels
-from closefar.questions.likelihood import LabelModel, by_legs, coordinates_of, differences, leg_blocks, representatives
+from closefar.questions.likelihood import (
+    LabelModel,
+    by_legs,
+    coordinates_of,
+    differences,
+    leg_blocks,
+    level_information,
+    representatives,
+)
 from closefar.rows import BlockRows, rows_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -61,7 +69,8 @@ def read_for(
     return fit.read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
 
 
-# With more moves than this, only the eigenvalues of M and the threshold move.
+# With more moves than this, only the eigenvalues of M and the threshold move: the inverse of a matrix of this size
+# takes about a second.
 MOST_MOVES = 1500
 
 
@@ -215,15 +224,11 @@ def pseudo_inverse(matrix: FloatArray, tol: float = 1e-10) -> FloatArray:
     """The inverse of a positive semidefinite matrix on its range, determined with its diagonal scaled to one."""
     values, vectors, scale = scaled_eigh(matrix)
     keep = values > tol * values[-1]
-    inverse: FloatArray = (vectors[:, keep] / values[keep]) @ vectors[:, keep].T / np.outer(scale, scale)
-    return inverse
+    return np.asarray((vectors[:, keep] / values[keep]) @ vectors[:, keep].T / np.outer(scale, scale))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The standard errors of margins, from each threshold of a metric.
-
-
-_MOST_SEEN = 100_000
 
 
 @dataclass(frozen=True)
@@ -244,7 +249,10 @@ class SideErrors:
     def of(cls, fit: Fit, seen: Judgements) -> SideErrors:
         """The errors of the margins of a fit to these judgements; attached comparisons are left out."""
         moves = MarginMoves(fit.metric, seen, comparison_noise=fit.relative_noise)
-        seen = _thinned(seen, moves)
+        chosen, number = representatives(seen.weights, moves.mean_squares(seen.data))
+        if len(chosen) < len(seen):
+            seen = seen.take(chosen)
+            seen = seen.with_weights(number * seen.weights)
         table = table_of(fit, seen)
         n_annotators = 0 if table is None else len(table)
         blank = cls(moves, seen.n_thresholds, n_annotators, np.empty((0, 0)), 0.0)
@@ -299,20 +307,5 @@ def margin_information(fit: Fit, seen: Judgements) -> tuple[FloatArray, FloatArr
         return scores.margin[:, None], model.information[None, None]
     cuts = scores.dichotomies
     margins = np.column_stack([each.margin for each in cuts])
-    slopes = [LabelModel.at(each.margin, each.noise, each.flip_rate).slope for each in cuts]
-    rarest = np.maximum(scores.probabilities.T, TINY)
-    weights = np.zeros((len(cuts), len(cuts), len(seen)))
-    for k, slope in enumerate(slopes):
-        weights[k, k] = slope**2 * (1.0 / rarest[k] + 1.0 / rarest[k + 1])
-        if k:
-            weights[k, k - 1] = weights[k - 1, k] = -slope * slopes[k - 1] / rarest[k]
-    return margins, weights
-
-
-def _thinned(judgements: Judgements, moves: MarginMoves) -> Judgements:
-    """A sample of many judgements, weighted to represent all: standard errors are within about one percent."""
-    if len(judgements) <= _MOST_SEEN:
-        return judgements
-    chosen, number = representatives(judgements.weights, moves.mean_squares(judgements.data), _MOST_SEEN)
-    some = judgements.take(chosen)
-    return some.with_weights(number * some.weights)
+    slopes = np.column_stack([LabelModel.at(each.margin, each.noise, each.flip_rate).slope for each in cuts])
+    return margins, np.moveaxis(level_information(slopes, scores.probabilities), 0, -1)

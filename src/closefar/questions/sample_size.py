@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,22 +26,21 @@ from scipy.optimize import brentq
 from sklearn.utils import check_random_state
 
 from closefar import packed
-from closefar.arrays import Array, FloatArray
+from closefar.arrays import FloatArray
 from closefar.errors import InvalidValueError, either, setting
-from closefar.fitting import Fit, Fitted, count_uncertain, likelihood_of, without_penalty
+from closefar.fitting import Fit, Fitted, count_uncertain, without_penalty
 from closefar.judgements import Judgements, Kind, find_points
-from closefar.model import Metric, Scored, ScoredLevels
+from closefar.model import Metric, Scored
 from closefar.model.factors import root_of
-from closefar.noise import FlipRate, has_flips
-from closefar.questions.likelihood import Optimum
+from closefar.noise import has_flips
+from closefar.questions.likelihood import LabelLikelihood, LabelTerms, Optimum
 from closefar.questions.moves import RankMoves
 from closefar.rows import RowSource, rows_of
-from closefar.solve import Evaluation
 from closefar.theory import parameter_bound, sample_size
 
-_DRAWS = 1000
+_DRAWS = 1000  # a quantile of 95% is then one of 93.6 to 96.4%
 _LEAST_UNCERTAIN = 1.0  # uncertain labels per parameter of a pilot: with fewer, no plan is possible
-_FEW_UNCERTAIN = 5.0  # with fewer, a plan is rough
+_ROUGH_UNCERTAIN = 5.0  # with fewer, a plan is rough: the factor below is 1.4 for the loss
 
 # The error falls as N to minus this power; with U uncertain labels per parameter it is 1 + a / U + b / U^2 times that.
 _RATES = {"loss": 1.0, "spectral": 0.5}
@@ -121,10 +120,10 @@ class SampleSizePlan:
         ]
         if self.worst_case is not None:
             parts.append(f"The theorem's worst-case guarantee needs {self._theorem}, too many to plan with.")
-        if uncertain < _FEW_UNCERTAIN:
+        if uncertain < _ROUGH_UNCERTAIN:
             parts.append(
                 f"The pilot has only {uncertain:.1f} uncertain {self.kind.term}s per parameter, so this plan is rough. "
-                f"Plan again with about {math.ceil(self.pilot_n * _FEW_UNCERTAIN / uncertain):,} {noun}."
+                f"Plan again with about {math.ceil(self.pilot_n * _ROUGH_UNCERTAIN / uncertain):,} {noun}."
             )
         if self.shares_points:
             parts.append(f"The plan assumes independent {noun}; these share points, so more are needed.")
@@ -192,9 +191,10 @@ def plan_sample_size(
     _check_fit(fit, measure)
     metric = fit.metric
     optimum = Optimum.of(metric, pilot)
-    if optimum.likelihood is None:
-        optimum = replace(optimum, likelihood=likelihood_of(pilot, optimum.rows, metric.noise))
-    moves, hessian, covariance = _local_model(optimum, _check_pilot(fit, optimum), pilot, metric)
+    likelihood = LabelLikelihood.of(optimum, pilot, metric.noise, 0.0)
+    terms = likelihood.terms(optimum.parameters)
+    _check_pilot(fit, float(likelihood.shares @ terms.loss))
+    moves, hessian, covariance = _local_model(optimum, likelihood, terms)
     n, p = len(pilot), moves.shape[1]
     if n <= p:
         noun, get = _words(fit.kind)
@@ -206,8 +206,12 @@ def plan_sample_size(
     n_parameters = float(np.sum(inverse * covariance))
     normal = np.random.default_rng(check_random_state(random_state).randint(2**31)).standard_normal((p, _DRAWS))
     steps = inverse @ root_of(covariance).T @ normal
-    errors = _errors(measure, fit.kind, steps, hessian, moves, optimum, metric)
-    mean = 0.5 * n_parameters if measure == "loss" else float(errors.mean())
+    if measure == "loss":
+        errors = 0.5 * np.einsum("ij,ij->j", steps, hessian @ steps)
+        mean = 0.5 * n_parameters
+    else:
+        errors = _spectral_errors(moves @ steps, optimum.coordinates.transform, metric, fit.kind)
+        mean = float(errors.mean())
     worst = _by_theorem(metric, measure, float(target_error), float(delta), optimum, pilot) if is_plain else None
     likely = float(np.quantile(errors, 1.0 - delta))
     return SampleSizePlan(
@@ -269,103 +273,56 @@ def _check_uncertain(uncertain: float, n: int, kind: Kind = Kind.CLOSE_FAR) -> f
     return uncertain
 
 
-def _check_pilot(fit: Fit, optimum: Optimum) -> Evaluation:
-    """Return the risk at the fit; raise an error if these are not its training pairs."""
-    here, fitted = optimum.evaluation(), fit.certificate.loss
-    if abs(here.loss - fitted) > 1e-7 * (1.0 + fitted):
+def _check_pilot(fit: Fit, loss: float) -> None:
+    """Raise an error if this is not the loss of the fit, so that these are not its training pairs."""
+    fitted = fit.certificate.loss
+    if abs(loss - fitted) > 1e-7 * (1.0 + fitted):
         raise ValueError(
             "pairs and labels must be the whole pilot that the learner was fitted to, without sample weights; got a "
-            f"loss of {here.loss:.6g} on them, and {fitted:.6g} in the fit. Pass the pilot, or fit again."
+            f"loss of {loss:.6g} on them, and {fitted:.6g} in the fit. Pass the pilot, or fit again."
         )
-    return here
 
 
 def _local_model(
-    optimum: Optimum, here: Evaluation, pilot: Judgements, metric: Metric
+    optimum: Optimum, likelihood: LabelLikelihood, terms: LabelTerms
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """A basis of the tangent space in (packed M, thresholds); H + C and V in that basis."""
-    objective, (d, k) = optimum.objective, optimum.factor.shape
+    (d, k), parameters, shares = optimum.factor.shape, optimum.parameters, likelihood.shares
     vectors, lengths, _ = np.linalg.svd(optimum.factor, full_matrices=True)
     eigenvalues, n_more = np.append(lengths**2, np.zeros(d - k)), len(optimum.thresholds)
-    moves = RankMoves.at(eigenvalues, vectors, k, objective.gradient(here), n_more=n_more)
-    margin_gradient = np.sqrt(len(pilot)) * objective.source.gather(here.margin_gradient)
-    hessian = moves.information(objective.hessian(here.curvature))
-    if pilot.kind is Kind.CLOSE_FAR:
-        squared_scores = optimum.sum_of_squared_scores(margin_gradient)
-    else:
-        border = _threshold_scores(optimum, pilot, metric) if pilot.kind is Kind.LEVELS else ()
-        squared_scores = optimum.rows.sum_of_squares(optimum.rows.row_array(margin_gradient), border)
-    covariance = moves.basis.T @ squared_scores @ moves.basis
+    gradient, _ = packed.split(likelihood.gradient(terms, parameters, shares), d)
+    moves = RankMoves.at(eigenvalues, vectors, k, gradient, n_more=n_more)
+    hessian = moves.information(likelihood.information(parameters, shares, terms))
+    alongs = (scores @ moves.basis for _, scores in likelihood.scores(terms))
+    covariance = len(shares) * np.asarray(sum(along.T @ along for along in alongs))
     # A threshold held at zero does not move.
     free = np.append(np.ones(moves.basis.shape[1] - n_more, dtype=bool), optimum.thresholds > 0)
     return moves.basis[:, free], hessian[np.ix_(free, free)], covariance[np.ix_(free, free)]
 
 
-def _threshold_scores(optimum: Optimum, pilot: Judgements, metric: Metric) -> tuple[Array, ...]:
-    """The derivative of each loss in each threshold, times its share, times the square root of their number."""
-    rows, codes, thresholds = optimum.rows, pilot.codes, optimum.thresholds
-    squared = rows.gather(optimum.objective.squared_distances(optimum.factor))
-    losses = ScoredLevels(pilot, squared, thresholds, metric.noise, 0.0).losses
-    scale = np.sqrt(len(pilot)) * pilot.shares * np.exp(losses)
-    found = []
-    for level, threshold in enumerate(thresholds, start=1):
-        # The threshold is the lower end of its level, and the upper one of the level below.
-        side = (codes == level).astype(np.float64) - (codes == level - 1)
-        found.append(rows.row_array(side * scale * metric.noise.pdf(squared - threshold)))
-    return tuple(found)
+def _spectral_errors(steps: FloatArray, transform: FloatArray, metric: Metric, kind: Kind) -> FloatArray:
+    """The relative spectral norm of the change of M / tau, or of M / tr M, to first order.
 
-
-def _errors(
-    measure: str,
-    kind: Kind,
-    steps: FloatArray,
-    hessian: FloatArray,
-    moves: FloatArray,
-    optimum: Optimum,
-    metric: Metric,
-) -> FloatArray:
-    """The error of each step along the moves."""
-    if measure == "loss":
-        losses: FloatArray = 0.5 * np.einsum("ij,ij->j", steps, hessian @ steps)
-        return losses
-    ratio = _ratio_errors if kind is Kind.CLOSE_FAR else _trace_errors
-    return ratio(moves @ steps, optimum.coordinates.transform, metric)
-
-
-def _ratio_errors(steps: FloatArray, transform: FloatArray, metric: Metric) -> FloatArray:
-    """The relative spectral norm of the change of M / tau, to first order, for each step in (packed M, tau)."""
-    errors = np.empty(steps.shape[1])
+    For each step in (packed M, thresholds).
+    """
+    whole, d, errors = metric.matrix, transform.shape[1], np.empty(steps.shape[1])
     for index, step in enumerate(steps.T):
-        matrix, threshold = packed.split(step, transform.shape[1])
-        change = transform @ matrix @ transform.T - metric.matrix * (threshold / metric.known_threshold)
-        errors[index] = np.abs(np.linalg.eigvalsh(change)).max()
+        matrix, thresholds = packed.split(step, d)
+        change = transform @ matrix @ transform.T
+        is_plain = kind is Kind.CLOSE_FAR
+        scale = thresholds[0] / metric.known_threshold if is_plain else np.trace(change) / np.trace(whole)
+        errors[index] = np.abs(np.linalg.eigvalsh(change - whole * scale)).max()
     return errors / float(metric.eigenvalues[0])
-
-
-def _trace_errors(steps: FloatArray, transform: FloatArray, metric: Metric) -> FloatArray:
-    """The same of M / tr M, for each step in (packed M, thresholds)."""
-    whole, size = metric.matrix, packed.packed_size(transform.shape[1])
-    errors = np.empty(steps.shape[1])
-    for index, step in enumerate(steps.T):
-        change = transform @ packed.unpack(step[:size], transform.shape[1]) @ transform.T
-        errors[index] = np.abs(np.linalg.eigvalsh(change - whole * (np.trace(change) / np.trace(whole)))).max()
-    return errors / float(metric.eigenvalues[0])
-
-
-def _longest(rows: RowSource) -> float:
-    """The largest squared length of a row."""
-    return rows.extremes(rows.squared_distances(np.eye(rows.n_columns)))[1]
 
 
 def _by_theorem(
     metric: Metric, measure: str, target: float, delta: float, optimum: Optimum, pilot: Judgements
 ) -> float:
     """The number of pairs of the theorem, with the largest eigenvalue and the longest difference of the pilot."""
-    if measure == "loss":
-        radius = float(np.linalg.norm(optimum.factor, 2)) ** 2 * _longest(optimum.rows)
-    else:
-        radius = float(metric.eigenvalues[0]) * _longest(rows_of(pilot.data))
-    return _worst_case(metric, measure, target, delta, radius)
+    rows: RowSource = optimum.rows if measure == "loss" else rows_of(pilot.data)
+    largest = float(np.linalg.norm(optimum.factor, 2)) ** 2 if measure == "loss" else float(metric.eigenvalues[0])
+    longest = rows.extremes(rows.squared_distances(np.eye(rows.n_columns)))[1]
+    return _worst_case(metric, measure, target, delta, largest * longest)
 
 
 def _worst_case(metric: Metric, measure: str, target: float, delta: float, radius: float) -> float:
@@ -416,8 +373,9 @@ def _check_fit(fit: Fit, measure: str) -> None:
             + "."
         )
     if has_flips(fit.flip_rate):
+        rates = " and ".join(f"{rate:.3g}" for rate in np.ravel(fit.flip_rate))
         raise ValueError(
-            f"the pilot must be fitted without flips; got a flip rate of {_rates(fit.flip_rate)}. If "
+            f"the pilot must be fitted without flips; got a flip rate of {rates}. If "
             "labels are flipped, do not fit with "
             + setting(flip_rate=0)
             + " instead: that estimates another metric, and the plan would be wrong. Use the learning "
@@ -441,7 +399,3 @@ def _check_fit(fit: Fit, measure: str) -> None:
             f"the pilot must have a rank of at least 1 and, for the error of M / tau, a threshold > 0; got {metric!r}. "
             f"{get} more {noun}."
         )
-
-
-def _rates(flip_rate: FlipRate) -> str:
-    return " and ".join(f"{rate:.3g}" for rate in (flip_rate if isinstance(flip_rate, tuple) else (flip_rate,)))

@@ -10,10 +10,11 @@ import numpy as np
 
 from closefar.arrays import FloatArray
 from closefar.errors import Sentence, command_words, either
-from closefar.fitting import AnnotatorTable, AnnotatorVerdict, Fit, FitStatistics
+from closefar.fitting import AnnotatorVerdict, Fit
 from closefar.judgements import Kind
 from closefar.model import ZERO, Metric, loadings
 
+# In characters, which fit into a terminal of 80, and in lines.
 _WIDTH = 78
 _MOST_DIRECTIONS = 10
 _MOST_LOADINGS = 5
@@ -45,12 +46,17 @@ def _summarize(fit: Fit, say: Callable[[str], str]) -> str:
         ("Penalty", _penalty(fit), *_threshold(metric)),
         ("Rank of M", f"{metric.rank}", accuracy, f"{statistics.accuracy:.4f}"),
         (wrong, f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
-        ("Free parameters", f"{statistics.n_parameters}", f"Uncertain {term}s", _uncertain(statistics)),
+        (
+            "Free parameters",
+            f"{statistics.n_parameters}",
+            f"Uncertain {term}s",
+            f"{statistics.uncertain_per_parameter:.1f} per parameter",
+        ),
     ]
     lines = [_TITLES[fit.kind].center(_WIDTH), "=" * _WIDTH]
     for left, left_value, right, right_value in cells:
         lines.append(f"{left}:{left_value:>{35 - len(left)}}    {right}:{right_value:>{37 - len(right)}}")
-    for sentence in (*_levels(fit), *_others(fit)):
+    for sentence in _more_sentences(fit):
         lines += textwrap.wrap(sentence, _WIDTH)
     if fit.engine:
         lines += textwrap.wrap(f"Engine: {fit.engine}", _WIDTH)
@@ -61,10 +67,6 @@ def _summarize(fit: Fit, say: Callable[[str], str]) -> str:
     lines += [*describe_directions(metric), "-" * _WIDTH]
     lines += [*_loadings(metric, np.array(statistics.column_scales)), "=" * _WIDTH]
     return "\n".join(lines)
-
-
-def _uncertain(statistics: FitStatistics) -> str:
-    return f"{statistics.uncertain_per_parameter:.1f} per parameter"
 
 
 def _penalty(fit: Fit) -> str:
@@ -96,18 +98,13 @@ def _threshold(metric: Metric) -> tuple[str, str]:
     return ("Thresholds", f"{len(thresholds)}, below") if thresholds else ("Threshold", "none")
 
 
-def _levels(fit: Fit) -> list[str]:
-    """All thresholds, if there are several."""
-    if len(fit.metric.thresholds) < 2:
-        return []
-    above = zip(fit.sides.classes.tolist()[1:], fit.metric.thresholds, strict=True)
-    said = ", ".join(f"{level} from {threshold:.6g}" for level, threshold in above)
-    return [f"Thresholds of the squared distance: {said}."]
-
-
-def _others(fit: Fit) -> list[str]:
-    """Comparisons of a mixed fit, two flip rates and annotators, in a sentence each."""
+def _more_sentences(fit: Fit) -> list[str]:
+    """Several thresholds, two flip rates, comparisons of a mixed fit and annotators, in a sentence each."""
     found = []
+    if len(fit.metric.thresholds) > 1:
+        above = zip(fit.sides.classes.tolist()[1:], fit.metric.thresholds, strict=True)
+        said = ", ".join(f"{level} from {threshold:.6g}" for level, threshold in above)
+        found.append(f"Thresholds of the squared distance: {said}.")
     if isinstance(fit.metric.flip_rate, tuple):
         called_far, called_close = fit.metric.flip_rate
         found.append(
@@ -116,15 +113,10 @@ def _others(fit: Fit) -> list[str]:
     if fit.statistics.n_comparisons:
         found.append(describe_comparisons(fit))
     if fit.annotators is not None:
-        found.append(_annotators(fit.annotators))
+        table, counts = fit.annotators, Counter(fit.annotators.verdicts)
+        said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in AnnotatorVerdict if counts[verdict])
+        found.append(f"Annotators: {len(table)}, standard deviation of strictness {table.width:.3g}; verdicts: {said}.")
     return found
-
-
-def _annotators(table: AnnotatorTable) -> str:
-    """How many annotators have each verdict."""
-    counts = Counter(table.verdicts)
-    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in AnnotatorVerdict if counts[verdict])
-    return f"Annotators: {len(table)}, standard deviation of strictness {table.width:.3g}; verdicts: {said}."
 
 
 def describe_comparisons(fit: Fit) -> str:

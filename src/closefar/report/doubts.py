@@ -281,13 +281,7 @@ _TOO_MUCH_WORK = (
 
 
 def intervals(
-    fit: Fit,
-    training: Judgements | None,
-    names: list[str],
-    *,
-    n_bootstrap: int | None,
-    seed: int,
-    groups: NDArray[Any] | None = None,
+    fit: Fit, training: Judgements | None, names: list[str], *, seed: int, groups: NDArray[Any] | None = None
 ) -> dict[str, Any]:
     """Intervals for the threshold, the flip rate, each direction and, of few columns, each entry of M."""
     if fit.is_metric_alone:
@@ -298,12 +292,9 @@ def intervals(
     if not effort.can_sandwich(len(training)):
         return {"reason": _TOO_MUCH_WORK}
     method = "auto" if effort.can_refit(len(training), JACKKNIFE_PARTS) else "sandwich"
-    asked: dict[str, Any] = {"method": method}
-    if n_bootstrap is not None:
-        asked = {"method": "bootstrap", "n_bootstrap": n_bootstrap}
     try:
         units = units_with_comparisons(groups, training)
-        intervals = confidence(fit, training, groups=units, random_state=seed, **asked)
+        intervals = confidence(fit, training, groups=units, random_state=seed, method=method)
     except ValueError as error:  # says why there are none
         return {"reason": sentence(words_of(error))}
     if not intervals.valid:

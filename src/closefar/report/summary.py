@@ -733,7 +733,6 @@ def summarize(
     ids: Any = None,
     groups: Any = None,
     random_state: Any = 0,
-    n_bootstrap: int | None = None,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
     """Return what the report shows, as numbers, strings, lists, dicts and None, which JSON can hold.
@@ -763,8 +762,6 @@ def summarize(
         ``groups=range(n)`` says that pairs are independent.
     random_state : int, RandomState or None, default=0
         Chooses folds, samples and refits; an int gives the same report each time.
-    n_bootstrap : int, optional
-        Compute the intervals from so many bootstrap refits; by default as `confidence` chooses.
     watch : callable, optional
         Called with the name of each part before it is computed.
 
@@ -788,7 +785,7 @@ def summarize(
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", SharedPointsWarning)  # the report says it
         fit = _with_ordered_directions(fit, shown)
-        facts = _facts(fit, shown, training, texts, dependent, provenance, seed, n_bootstrap, tell)
+        facts = _facts(fit, shown, training, texts, dependent, provenance, seed, tell)
     facts = {**_headline(title, facts, provenance), **facts}
     return cast("dict[str, Any]", plain(facts, finite=True, is_command_line=provenance.is_command_line))
 
@@ -801,7 +798,6 @@ def _facts(
     groups: NDArray[Any] | None,
     provenance: Provenance,
     seed: int,
-    n_bootstrap: int | None,
     tell: Watch,
 ) -> dict[str, Any]:
     metric, is_of_fit = fit.metric, shown is training
@@ -832,7 +828,7 @@ def _facts(
         facts["learning_curve"]["reading"] += f" This holds for new {judged.noun}s of known {judged.unseen}s."
     tell("intervals")
     own = groups[shown.numbers] if groups is not None and is_of_fit else None
-    facts["intervals"] = intervals(fit, training, names, n_bootstrap=n_bootstrap, seed=seed, groups=own)
+    facts["intervals"] = intervals(fit, training, names, seed=seed, groups=own)
     facts["annotators"] = annotators(fit)
     facts["comparisons"] = comparisons(fit)
     facts["evidence"] = describe_evidence(fit)
