@@ -3,7 +3,7 @@
 from closefar.model.factors import Directions, loadings
 from closefar.model.metric import ZERO, Metric, contents_of, in_data_scale, load, load_with_header
 from closefar.model.modelfile import ModelFileError
-from closefar.model.scores import Scored, ScoredLevels
+from closefar.model.thresholds import Scored, ScoredLevels
 
 __all__ = [
     "ZERO",
