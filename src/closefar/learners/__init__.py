@@ -24,14 +24,5 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'closefar.learners' has no attribute {name!r}")
     from closefar.learners import base, classes, linear
-    from closefar.learners import linear as comparisons
-    from closefar.learners import linear as ordinal
 
-    homes = {
-        "ClassMetricLearner": classes,
-        "ComparisonMetricLearner": comparisons,
-        "LinearMetricLearner": linear,
-        "MetricLearner": base,
-        "OrdinalMetricLearner": ordinal,
-    }
-    return getattr(homes[name], name)
+    return getattr({"ClassMetricLearner": classes, "MetricLearner": base}.get(name, linear), name)
