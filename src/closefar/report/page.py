@@ -19,8 +19,8 @@ from closefar.plain import format_table
 from closefar.report import charts
 from closefar.report import charts as kind_charts
 from closefar.report.charts import map_chart
+from closefar.report.facts import summarize
 from closefar.report.maps import level_styles
-from closefar.report.summary import summarize
 from closefar.report.wording import abridged, digits, loading, percent, sentence, short
 from closefar.templating import load_asset, load_template
 
