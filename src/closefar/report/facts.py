@@ -104,8 +104,6 @@ _ORDERED_HERE = (
     "that they explain on the pairs given; transform has them in another order. Fit again to have one order."
 )
 
-Watch = Callable[[str], None]
-
 
 def summarize(
     learner: Fit | Fitted,
@@ -119,7 +117,7 @@ def summarize(
     groups: Any = None,
     random_state: Any = 0,
     n_bootstrap: int | None = None,
-    watch: Watch | None = None,
+    watch: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Return what the report shows, as numbers, strings, lists, dicts and None, which JSON can hold.
 
@@ -163,71 +161,70 @@ def summarize(
     ('out-of-fold', 0.9)
     """
     fit = Fit.of(learner)
-    tell, provenance = watch or _say_nothing, provenance or Provenance()
+    tell, provenance = watch or (lambda _: None), provenance or Provenance()
     seed = int(check_random_state(random_state).randint(2**31))
     given = fit.read_or_training(X, y, sample_weight)
-    texts = read_ids(ids, len(given))
-    dependent = shared_points(texts, groups, given)
-    shown, training = _with_training(fit, given.counted(), is_of_fit=X is None)
+    texts = _read_ids(ids, len(given))
+    dependent = _shared_points(texts, groups, given)
+    shown = given.counted()
+    # The pairs to show, and those of the fit where they are known: the same object where they are the same pairs.
+    is_of_fit = X is None or is_training(fit, shown)
+    training = shown if is_of_fit else None if fit.judgements is None else fit.training().counted()
+    of_training = dependent if is_of_fit else None
     # Most matrices here are small: more threads then wait for each other, and ten times as long where others run.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", SharedPointsWarning)  # the report says it
-        fit = _with_ordered_directions(fit, shown)
-        facts = _facts(fit, shown, training, texts, dependent, provenance, seed, n_bootstrap, tell)
+        if fit.metric.data_factor is None and fit.metric.rank > 0:
+            metric = in_data_scale(fit.metric, shown.data, shown.weights)
+            fit = replace(fit, metric=metric, problems=(*fit.problems, _ORDERED_HERE))
+        metric, names, scales = fit.metric, list(fit.metric.column_names), np.array(fit.statistics.column_scales)
+        tell("cross-validation")
+        judged = judge(fit, shown, has_seen=is_of_fit, seed=seed, groups=dependent)
+        labels = _labels(fit)
+        quality = _quality(judged, metric, labels)
+        is_chance = quality["is_chance"]
+        wrong, suspects = _wrong_labels(judged.label_by_label, fit, texts, is_chance=is_chance)
+        facts: dict[str, Any] = {
+            "version": version("closefar"),
+            "pairs": _pairs(fit, judged, shown, labels),
+            "quality": quality,
+            "distances": _distances(judged, metric, labels),
+            "choice": _choice(fit),
+            "baseline": baseline(fit),
+            "calibration": _calibration(judged, caveat=_caveat(fit)),
+            "roc": _roc(judged, metric),
+            "wrong_labels": wrong,
+        }
+        tell("truncation")
+        facts |= {
+            "spectrum": _spectrum(metric),
+            "truncation": _truncation(fit, shown, is_training=is_of_fit, seed=seed),
+            "directions": _directions(metric, names, scales),
+            "matrix": _matrix(metric, names, scales),
+            "pair_map": pair_map(metric, metric.directions(), shown, suspects, seed),
+            "point_map": _point_map(fit, shown, dependent, provenance, seed),
+        }
+        tell("noise check")
+        facts["noise_check"] = _noise_check(fit, shown, seed, dependent)
+        tell("learning curve")
+        facts["learning_curve"] = learning_curve(fit, shown if training is None else training, seed)
+        if judged.unseen != "pair" and facts["learning_curve"]["reason"] is None:
+            facts["learning_curve"]["reading"] += f" This holds for new {judged.noun}s of known {judged.unseen}s."
+        tell("intervals")
+        own = None if of_training is None else of_training[shown.numbers]
+        facts |= {
+            "intervals": _intervals(fit, training, names, n_bootstrap=n_bootstrap, seed=seed, groups=own),
+            "annotators": annotators(fit),
+            "comparisons": _comparisons(fit),
+            "evidence": describe_evidence(fit),
+            "problems": _problems(fit, facts["noise_check"], is_chance=is_chance, groups=of_training),
+            "certificate": {**asdict(fit.certificate), "status": fit.certificate.status, **_certificate_words(fit)},
+            "fit": _fit(fit),
+            "next_steps": _next_steps(metric, provenance),
+        }
+    facts |= {"sentence": _answer(facts), "key_figures": _key_figures(facts)}
     facts = {**_headline(title, facts, provenance), **facts}
     return cast("dict[str, Any]", plain(facts, finite=True, is_command_line=provenance.is_command_line))
-
-
-def _facts(
-    fit: Fit,
-    shown: Judgements,
-    training: Judgements | None,
-    ids: Any,
-    groups: NDArray[Any] | None,
-    provenance: Provenance,
-    seed: int,
-    n_bootstrap: int | None,
-    tell: Watch,
-) -> dict[str, Any]:
-    metric, is_of_fit = fit.metric, shown is training
-    names, scales = list(metric.column_names), np.array(fit.statistics.column_scales)
-    facts: dict[str, Any] = {"version": version("closefar")}
-
-    tell("cross-validation")
-    judged = judge(fit, shown, has_seen=is_of_fit, seed=seed, groups=groups)
-    facts["pairs"] = _pairs(fit, judged, shown)
-    facts["quality"] = quality(judged, metric, facts["pairs"]["labels"])
-    facts["distances"] = distances(judged, metric, facts["pairs"]["labels"])
-    is_chance = facts["quality"]["is_chance"]
-    facts["choice"], facts["baseline"] = choice(fit), baseline(fit)
-    facts["calibration"] = calibration(judged, caveat=caveat(fit))
-    facts["roc"] = roc(judged, metric)
-    facts["wrong_labels"], suspects = wrong_labels(judged.label_by_label, fit, ids, is_chance=is_chance)
-    tell("truncation")
-    facts["spectrum"] = spectrum(metric)
-    facts["truncation"] = truncation(fit, shown, is_training=is_of_fit, seed=seed)
-    facts["directions"] = directions(metric, names, scales)
-    facts["matrix"] = matrix(metric, names, scales)
-    facts["pair_map"], facts["point_map"] = _maps(fit, shown, suspects, groups, provenance, seed)
-    tell("noise check")
-    facts["noise_check"] = noise_check(fit, shown, seed, groups)
-    tell("learning curve")
-    facts["learning_curve"] = learning_curve(fit, shown if training is None else training, seed)
-    if judged.unseen != "pair" and facts["learning_curve"]["reason"] is None:
-        facts["learning_curve"]["reading"] += f" This holds for new {judged.noun}s of known {judged.unseen}s."
-    tell("intervals")
-    own = groups[shown.numbers] if groups is not None and is_of_fit else None
-    facts["intervals"] = intervals(fit, training, names, n_bootstrap=n_bootstrap, seed=seed, groups=own)
-    facts["annotators"] = annotators(fit)
-    facts["comparisons"] = comparisons(fit)
-    facts["evidence"] = describe_evidence(fit)
-    facts["problems"] = problems(fit, facts["noise_check"], is_chance=is_chance, groups=groups if is_of_fit else None)
-    facts["certificate"] = _certificate(fit)
-    facts["fit"] = _fit(fit)
-    facts["next_steps"] = next_steps(metric, provenance)
-    facts["sentence"] = answer(facts)
-    facts["key_figures"] = key_figures(facts)
-    return facts
 
 
 def _headline(title: str | None, facts: dict[str, Any], provenance: Provenance) -> dict[str, Any]:
@@ -242,30 +239,20 @@ def _headline(title: str | None, facts: dict[str, Any], provenance: Provenance) 
         parts.append(count(len(pairs["labels"]), "level"))
     if facts["annotators"] is not None:
         parts.append(count(facts["annotators"]["n"], "annotator"))
-    counts = ", ".join(parts)
-    named = [("Data", listed(files)), ("Model", provenance.model), ("Date", date.today().isoformat())]
+    named = {
+        "Data": listed(files),
+        "Model": provenance.model,
+        "Date": date.today().isoformat(),
+        "Size": ", ".join(parts),
+    }
     return {
         "title": title or (f"{DEFAULT_TITLE}: {listed(files)}" if files else DEFAULT_TITLE),
         "is_command_line": provenance.is_command_line,
-        "about": [{"name": name, "value": value} for name, value in [*named, ("Size", counts)] if value],
+        "about": [{"name": name, "value": value} for name, value in named.items() if value],
     }
 
 
-def _maps(
-    fit: Fit, shown: Judgements, suspects: IndexArray, groups: NDArray[Any] | None, provenance: Provenance, seed: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The map of the pairs, and that of their points where they are known."""
-    metric, strongest = fit.metric, fit.metric.directions()
-    of_pairs = pair_map(metric, strongest, shown, suspects, seed)
-    known = distinct_points(shown, groups, seed)
-    if known is None:
-        return of_pairs, {"reason": "The points themselves are not known, only their differences."}
-    importance = np.sum(metric.factor**2, axis=1) * np.array(fit.statistics.column_scales) ** 2
-    categories = provenance.categories
-    return of_pairs, point_map(metric, strongest, *known, importance=importance, categories=categories, seed=seed)
-
-
-def _pairs(fit: Fit, judged: Judged, shown: Judgements) -> dict[str, Any]:
+def _pairs(fit: Fit, judged: Judged, shown: Judgements, labels: list[str]) -> dict[str, Any]:
     return {
         "source": judged.source,
         "unseen": judged.unseen,
@@ -275,7 +262,7 @@ def _pairs(fit: Fit, judged: Judged, shown: Judgements) -> dict[str, Any]:
         "kind": str(fit.kind),
         "share_far": shown.mean(shown.is_far) if fit.kind is Kind.CLOSE_FAR else None,
         "n_fitted": fit.statistics.n_pairs,
-        "labels": _labels(fit),
+        "labels": labels,
         "noun": judged.noun,
         "term": fit.kind.term,
         "weighted": shown.sample_weight is not None,
@@ -287,10 +274,6 @@ def _labels(fit: Fit) -> list[str]:
     if fit.sides.is_graded:
         return [str(level) for level in fit.sides.classes.tolist()]
     return [str(fit.sides.close), str(fit.sides.far)]
-
-
-def _certificate(fit: Fit) -> dict[str, Any]:
-    return {**asdict(fit.certificate), "status": fit.certificate.status, **certificate_words(fit)}
 
 
 def _fit(fit: Fit) -> dict[str, Any]:
@@ -310,32 +293,24 @@ def _fit(fit: Fit) -> dict[str, Any]:
         "prior": fit.prior if isinstance(fit.prior, str) else "metric",
         "scale": fit.known.scale,
         "engine": fit.engine,
-        "parameters": {name: _text(value) for name, value in parameters.items()},
+        "parameters": {
+            name: value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+            for name, value in parameters.items()
+        },
         "summary": summary_of(fit),
     }
 
 
-def _with_training(fit: Fit, shown: Judgements, *, is_of_fit: bool) -> tuple[Judgements, Judgements | None]:
-    """The pairs to show, and those of the fit where they are known: the same object where they are the same pairs."""
-    if is_of_fit or is_training(fit, shown):
-        return shown, shown
-    return shown, None if fit.judgements is None else fit.training().counted()
-
-
-def _with_ordered_directions(fit: Fit, shown: Judgements) -> Fit:
-    """The fit, its directions ordered by these pairs where its metric does not know those that it was learned from."""
-    if fit.metric.data_factor is not None or fit.metric.rank == 0:
-        return fit
-    metric = in_data_scale(fit.metric, shown.data, shown.weights)
-    return replace(fit, metric=metric, problems=(*fit.problems, _ORDERED_HERE))
-
-
-def _text(value: Any) -> Any:
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
-
-
-def _say_nothing(_: str) -> None:
-    pass
+def _point_map(
+    fit: Fit, shown: Judgements, ids: NDArray[Any] | None, provenance: Provenance, seed: int
+) -> dict[str, Any]:
+    """The map of the points of the pairs, where they are known."""
+    known = distinct_points(shown, ids, seed)
+    if known is None:
+        return {"reason": "The points themselves are not known, only their differences."}
+    importance = np.sum(fit.metric.factor**2, axis=1) * np.array(fit.statistics.column_scales) ** 2
+    more = {"importance": importance, "categories": provenance.categories, "seed": seed}
+    return point_map(fit.metric, fit.metric.directions(), *known, **more)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -456,7 +431,7 @@ _MOST_ROC_POINTS = 200
 _NOTABLE_MISCALIBRATION = 0.03
 
 
-def quality(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
+def _quality(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
     """Accuracy beside the majority baseline, the area under the ROC curve, the loss and the confusion matrix."""
     scored = judged.scored
     return {
@@ -473,14 +448,14 @@ def quality(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]
     }
 
 
-def distances(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
+def _distances(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
     """A histogram of squared distances by label or, of comparisons, of their differences."""
     if isinstance(judged.scored, ScoredLevels):
         return levels(judged, judged.scored, metric, labels)
     return legs(judged, judged.scored) if judged.judgements.kind is Kind.COMPARISONS else close_and_far(judged, metric)
 
 
-def calibration(judged: Judged, *, caveat: str) -> dict[str, Any]:
+def _calibration(judged: Judged, *, caveat: str) -> dict[str, Any]:
     """Probabilities beside the shares labelled far, in bins; with levels for each threshold.
 
     A comparison is turned so that the likelier answer comes first.
@@ -498,7 +473,7 @@ def calibration(judged: Judged, *, caveat: str) -> dict[str, Any]:
     return {"bins": rows, "error": error, "reading": reading}
 
 
-def roc(judged: Judged, metric: Metric) -> dict[str, Any]:
+def _roc(judged: Judged, metric: Metric) -> dict[str, Any]:
     """The true positive rate against the false positive rate for each threshold; far is positive."""
     auc = _auc(judged, metric)
     if judged.judgements.kind is Kind.COMPARISONS:
@@ -792,7 +767,7 @@ def _verdict(found: Baseline, *, is_plain: bool) -> str:
     )
 
 
-def choice(fit: Fit) -> dict[str, Any] | None:
+def _choice(fit: Fit) -> dict[str, Any] | None:
     """What was chosen, all that was tried, and the path of alpha if there is one."""
     found = fit.choice
     if found is None:
@@ -857,7 +832,7 @@ _NEGLIGIBLE_LOSS = 0.1  # of the loss
 _NAMED = 0.35  # a loading at least this large is named in the reading
 
 
-def spectrum(metric: Metric) -> dict[str, Any]:
+def _spectrum(metric: Metric) -> dict[str, Any]:
     """The mean squared distance along each direction, which no unit changes, and the eigenvalues of M in its units."""
     found = metric.directions()
     columns = (found.values, found.shares, np.minimum(np.cumsum(found.shares), 1.0))
@@ -868,7 +843,7 @@ def spectrum(metric: Metric) -> dict[str, Any]:
     return {"rows": rows, "eigenvalues_in_units": metric.eigenvalues.tolist(), "reading": _spectrum_reading(rows)}
 
 
-def truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: int) -> dict[str, Any]:
+def _truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: int) -> dict[str, Any]:
     """What keeping directions 1 to k costs on these pairs; refitted where they are those of the fit."""
     effort = Effort.of(fit)
     used = judgements.sample(effort.pairs_to_truncate(len(judgements)), seed)
@@ -896,7 +871,7 @@ def truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: int
     return {"rows": rows, "n_pairs": len(used), "refitted": refits, "reading": reading}
 
 
-def directions(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, Any]:
+def _directions(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, Any]:
     """The directions of M, each a score that weighs the columns, in their own standard deviations."""
     found = metric.directions()
     weights, shares = found.columns[:, :_MOST_DIRECTIONS], found.shares
@@ -918,7 +893,7 @@ def directions(metric: Metric, names: list[str], scales: FloatArray) -> dict[str
     }
 
 
-def matrix(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, Any]:
+def _matrix(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, Any]:
     """M with each column measured in its own root mean square difference, largest diagonal first; and M itself."""
     whole = metric.matrix
     scaled = whole * np.outer(scales, scales)
@@ -1037,7 +1012,7 @@ _CHANCE = (
 )
 
 
-def caveat(fit: Fit) -> str:
+def _caveat(fit: Fit) -> str:
     """What to bear in mind about its probabilities, if anything."""
     if fit.is_separable:
         return " The labels of the fit are separable, so the scale of these probabilities is arbitrary."
@@ -1050,7 +1025,7 @@ def caveat(fit: Fit) -> str:
     return ""
 
 
-def shared_points(ids: NDArray[np.object_] | None, groups: Any, judgements: Judgements) -> NDArray[Any] | None:
+def _shared_points(ids: NDArray[np.object_] | None, groups: Any, judgements: Judgements) -> NDArray[Any] | None:
     """Which pairs depend on each other: as was said, or by the ids of their points, or as the data show."""
     if groups is not None:
         given = resolve_groups(groups, judgements.data)
@@ -1062,7 +1037,7 @@ def shared_points(ids: NDArray[np.object_] | None, groups: Any, judgements: Judg
     return find_points(judgements.data)
 
 
-def read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
+def _read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
     """Return a column of text for each id of a pair or comparison: one, or one for each of its points."""
     if ids is None:
         return None
@@ -1076,7 +1051,7 @@ def read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
     return found if set(map(type, found.ravel())) == {str} else np.vectorize(str, otypes=[object])(found)
 
 
-def wrong_labels(
+def _wrong_labels(
     judged: Judged, fit: Fit, ids: NDArray[np.object_] | None, *, is_chance: bool
 ) -> tuple[dict[str, Any], IndexArray]:
     """The share of wrong labels with its interval and the most suspicious pairs; and the row numbers of all suspects.
@@ -1105,7 +1080,7 @@ def wrong_labels(
     return {**found, "on_other_scale": errors is not None and _is_on_other_scale(errors, judged, fit)}, suspects
 
 
-def noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any] | None = None) -> dict[str, Any]:
+def _noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any] | None = None) -> dict[str, Any]:
     """Labels observed against labels expected, by margin; `groups` of all pairs that were given."""
     if not has_sides(judgements):
         return {"reason": f"All of these {noun_of(fit)}s have the same label."}
@@ -1132,7 +1107,7 @@ def noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any
     }
 
 
-def problems(fit: Fit, noise: dict[str, Any], *, is_chance: bool, groups: NDArray[Any] | None = None) -> list[str]:
+def _problems(fit: Fit, noise: dict[str, Any], *, is_chance: bool, groups: NDArray[Any] | None = None) -> list[str]:
     """What the fit, its data and its noise leave open, most pressing first; `groups` of the pairs of the fit."""
     found = [*([_CHANCE] if is_chance else []), *fit.problems]
     if fit.judgements is None and not is_chance and noise["reason"] is None and noise["p_value"] < DOUBT:
@@ -1279,7 +1254,7 @@ _TOO_MUCH_WORK = (
 )
 
 
-def intervals(
+def _intervals(
     fit: Fit,
     training: Judgements | None,
     names: list[str],
@@ -1381,7 +1356,7 @@ _DOUBTFUL = (
 )
 
 
-def comparisons(fit: Fit) -> dict[str, Any] | None:
+def _comparisons(fit: Fit) -> dict[str, Any] | None:
     """The comparisons that were fitted together with pairs; None without any."""
     statistics = fit.statistics
     if not statistics.n_comparisons:
@@ -1454,7 +1429,7 @@ _ALONE = ("truncated", "unknown")  # outcomes of a metric without its fit
 _ACCURACY = {"out-of-fold": "Cross-validated accuracy", "given": "Accuracy", "in-sample": "Training accuracy"}
 
 
-def answer(facts: dict[str, Any]) -> str:
+def _answer(facts: dict[str, Any]) -> str:
     """Give the accuracy beside its baseline, and the share of wrong labels."""
     quality, pairs = facts["quality"], facts["pairs"]
     baseline = f"baseline {percent(quality['baseline'])}, {_baseline(quality)}"
@@ -1470,7 +1445,7 @@ def answer(facts: dict[str, Any]) -> str:
     return f"{_ACCURACY[pairs['source']]} {where} ({baseline}). {sentence(_wrong(facts))}."
 
 
-def key_figures(facts: dict[str, Any]) -> list[dict[str, str]]:
+def _key_figures(facts: dict[str, Any]) -> list[dict[str, str]]:
     """Return name, value and a note for each number to see first."""
     quality, fit, wrong = facts["quality"], facts["fit"], facts["wrong_labels"]
     known, unseen, noun = quality["known"], facts["pairs"]["unseen"], facts["pairs"]["noun"]
@@ -1538,7 +1513,7 @@ def _others(facts: dict[str, Any]) -> list[dict[str, str]]:
     return found
 
 
-def certificate_words(fit: Fit) -> dict[str, str]:
+def _certificate_words(fit: Fit) -> dict[str, str]:
     """The outcome in a word, what to do, and what is proven."""
     certificate, settings = fit.certificate, fit.settings
     if fit.is_metric_alone:
@@ -1640,7 +1615,7 @@ distances, indices = neighbours.kneighbors(mapped)  # the first neighbour of eac
 """
 
 
-def next_steps(metric: Metric, provenance: Provenance) -> list[dict[str, str]]:
+def _next_steps(metric: Metric, provenance: Provenance) -> list[dict[str, str]]:
     """Return a title, a language and code for each; code in Python builds on what comes before it."""
     steps = [
         {"title": "In Python", "language": "python", "code": _python(metric, provenance)},
