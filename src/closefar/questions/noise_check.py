@@ -12,12 +12,12 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from closefar.arrays import FloatArray, IndexArray
-from closefar.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
 from closefar.errors import either, setting, words_of
 from closefar.fitting import Fit, Fitted, choose_noise
 from closefar.judgements import Judgements, Kind, effective_number, sample_rows
 from closefar.model import Scored
 from closefar.noise import NOISES, Noise
+from closefar.plot_style import COLOURS, REFERENCE, add_legend, axes_or_new
 from closefar.questions.calibration import COMPARED, two_sided, weighted_bins
 from closefar.questions.dependence import Dependence, units_of_all, units_with_comparisons
 from closefar.questions.likelihood import LabelModel

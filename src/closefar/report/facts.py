@@ -319,98 +319,57 @@ def _point_map(
 
 _HISTOGRAM_BINS = 40
 
-# The axis of distances ends here: at this quantile of them, and at so many thresholds at the most.
+# The axis of distances ends at this quantile of them, and at most at this many thresholds.
 _SHOWN_SHARE = 0.98
 _MOST_THRESHOLDS = 10.0
 
 
-def close_and_far(judged: Judged, metric: Metric) -> dict[str, Any]:
-    """A histogram of squared distances, close and far, with all that are too long for it in its last bin.
-
-    Cross-validated distances are scaled so that the threshold of each fit is that of the fit to all.
-    """
-    tau = metric.known_threshold
-    squared = judged.squared_distances(tau)
-    is_far, weights = judged.judgements.is_far, judged.judgements.weights
-    edges, beyond = _bin_edges(squared, weights, tau, tau)
-    return {
-        "edges": edges.tolist(),
-        **{
-            name: _bin_counts(squared, edges, weights, chosen) for name, chosen in (("close", ~is_far), ("far", is_far))
-        },
-        "counted": _unit(judged),
-        "threshold": tau,
-        "beyond": beyond,
-        "reading": _side_reading(judged),
-    }
-
-
-def levels(judged: Judged, scored: ScoredLevels, metric: Metric, labels: list[str]) -> dict[str, Any]:
-    """A histogram for each level, with all thresholds.
+def _distances(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
+    """A histogram of squared distances for each label, with all that are too long for it in its last bin.
 
     Cross-validated distances are scaled so that the mean threshold of each fit is that of the fit to all.
     """
+    judgements, scored = judged.judgements, judged.scored
+    weights, codes = judgements.weights, judgements.codes
+    counted = f"{judged.noun}s" if judgements.sample_weight is None else "weight"
+    if judgements.kind is Kind.COMPARISONS and isinstance(scored, Scored):
+        # The difference of the two squared distances of each comparison, positive where the metric agrees.
+        agreement = np.where(judgements.is_far, scored.margin, -scored.margin)
+        end = float(np.quantile(np.abs(agreement), _SHOWN_SHARE)) or 1.0
+        edges = np.linspace(-end, end, _HISTOGRAM_BINS + 1)
+        return {
+            "edges": edges.tolist(),
+            "counts": np.histogram(np.clip(agreement, -end, end), edges, weights=weights)[0].tolist(),
+            "counted": counted,
+            "beyond": float(np.average(np.abs(agreement) > end, weights=weights)),
+            "reading": f"The metric agrees with {percent(scored.accuracy)} of the answers, at the right of zero.",
+        }
     thresholds = np.array(metric.thresholds)
-    squared = judged.squared_distances(float(thresholds.mean()))
-    codes, weights = judged.judgements.codes, judged.judgements.weights
-    edges, beyond = _bin_edges(squared, weights, float(thresholds[-1]), float(thresholds.mean()))
-    counts = [
-        {"label": label, "n": int(np.sum(codes == code)), "counts": _bin_counts(squared, edges, weights, codes == code)}
-        for code, label in enumerate(labels)
-    ]
+    scale, last = float(thresholds.mean()), 1.5 * float(thresholds[-1])
+    squared = judged.squared_distances(scale)
+    end = float(np.quantile(squared, _SHOWN_SHARE))
+    if scale > 0:
+        end = float(np.clip(end, last, max(_MOST_THRESHOLDS * scale, last)))
+    end = end if end > 0 else 1.0
+    edges, shown = np.linspace(0.0, end, _HISTOGRAM_BINS + 1), np.minimum(squared, end)
+    of_label = [codes == code for code in range(len(labels))]
+    counts = [np.histogram(shown[chosen], edges, weights=weights[chosen])[0].tolist() for chosen in of_label]
+    found = {"edges": edges.tolist(), "counted": counted, "beyond": float(np.average(squared > end, weights=weights))}
+    if not isinstance(scored, ScoredLevels):
+        close, far = counts
+        return {**found, "close": close, "far": far, "threshold": scale, "reading": _side_reading(judged)}
     own = np.sum(scored.squared[:, None] >= scored.thresholds, axis=1)
-    exactly, nearly = (percent(judged.judgements.mean(np.abs(own - codes) <= reach)) for reach in (0, 1))
+    exactly, nearly = (percent(judgements.mean(np.abs(own - codes) <= reach)) for reach in (0, 1))
+    rows = zip(labels, of_label, counts, strict=True)
     return {
-        "edges": edges.tolist(),
-        "levels": counts,
-        "counted": _unit(judged),
+        **found,
+        "levels": [{"label": label, "n": int(chosen.sum()), "counts": counts} for label, chosen, counts in rows],
         "thresholds": thresholds.tolist(),
-        "beyond": beyond,
         "reading": (
             f"{exactly} of the {judged.noun}s lie between the thresholds of their level, {nearly} there or in a "
             "neighbouring level."
         ),
     }
-
-
-def legs(judged: Judged, scored: Scored) -> dict[str, Any]:
-    """A histogram of the difference of the two squared distances of each comparison, positive where the metric agrees.
-
-    All that are too long for it are in the outer bins.
-    """
-    judgements = judged.judgements
-    agreement = np.where(judgements.is_far, scored.margin, -scored.margin)
-    end = float(np.quantile(np.abs(agreement), _SHOWN_SHARE)) or 1.0
-    edges = np.linspace(-end, end, _HISTOGRAM_BINS + 1)
-    beyond = float(np.average(np.abs(agreement) > end, weights=judgements.weights))
-    counts = np.histogram(np.clip(agreement, -end, end), edges, weights=judgements.weights)[0]
-    return {
-        "edges": edges.tolist(),
-        "counts": counts.tolist(),
-        "counted": _unit(judged),
-        "beyond": beyond,
-        "reading": f"The metric agrees with {percent(scored.accuracy)} of the answers, at the right of zero.",
-    }
-
-
-def _bin_edges(squared: FloatArray, weights: FloatArray, last: float, scale: float) -> tuple[FloatArray, float]:
-    """The edges of the bins, and the share of all that is beyond them."""
-    end = float(np.quantile(squared, _SHOWN_SHARE))
-    if scale > 0:
-        end = float(np.clip(end, 1.5 * last, max(_MOST_THRESHOLDS * scale, 1.5 * last)))
-    end = end if end > 0 else 1.0
-    return np.linspace(0.0, end, _HISTOGRAM_BINS + 1), float(np.average(squared > end, weights=weights))
-
-
-def _bin_counts(squared: FloatArray, edges: FloatArray, weights: FloatArray, chosen: Any) -> list[float]:
-    counts: list[float] = np.histogram(np.minimum(squared, edges[-1])[chosen], edges, weights=weights[chosen])[
-        0
-    ].tolist()
-    return counts
-
-
-def _unit(judged: Judged) -> str:
-    return f"{judged.noun}s" if judged.judgements.sample_weight is None else "weight"
 
 
 def _side_reading(judged: Judged) -> str:
@@ -433,7 +392,10 @@ _NOTABLE_MISCALIBRATION = 0.03
 
 def _quality(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
     """Accuracy beside the majority baseline, the area under the ROC curve, the loss and the confusion matrix."""
-    scored = judged.scored
+    scored, known = judged.scored, None
+    if judged.known is not None:  # new pairs of known points or groups
+        known = {**_accuracy_facts(judged.known), "auc": _auc(judged.known, metric), "loss": judged.known.scored.loss}
+        known["n_pairs"] = len(judged.known.scored)
     return {
         **_accuracy_facts(judged),
         "likelier": _likelier(scored, labels),
@@ -443,16 +405,9 @@ def _quality(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any
         "is_chance": _is_chance(judged, metric),
         "loss": scored.loss,
         "null_loss": scored.null_loss,
-        "known": None if judged.known is None else _known_facts(judged.known, metric),
+        "known": known,
         "confusion": _confusion(scored, labels),
     }
-
-
-def _distances(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
-    """A histogram of squared distances by label or, of comparisons, of their differences."""
-    if isinstance(judged.scored, ScoredLevels):
-        return levels(judged, judged.scored, metric, labels)
-    return legs(judged, judged.scored) if judged.judgements.kind is Kind.COMPARISONS else close_and_far(judged, metric)
 
 
 def _calibration(judged: Judged, *, caveat: str) -> dict[str, Any]:
@@ -527,16 +482,6 @@ def _roc_curve(scored: Scored) -> dict[str, Any]:
 def _accuracy_facts(judged: Judged) -> dict[str, float]:
     low, high = judged.interval(judged.scored.is_right)
     return {"accuracy": judged.scored.accuracy, "accuracy_low": low, "accuracy_high": high}
-
-
-def _known_facts(judged: Judged, metric: Metric) -> dict[str, Any]:
-    """The same for new pairs of known points or groups."""
-    return {
-        **_accuracy_facts(judged),
-        "auc": _auc(judged, metric),
-        "loss": judged.scored.loss,
-        "n_pairs": len(judged.scored),
-    }
 
 
 def _auc(judged: Judged, metric: Metric) -> float | None:
