@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 import warnings
@@ -40,7 +41,6 @@ from closefar.questions import (
     CalibrationBin,
     Confidence,
     Diagnosis,
-    Finding,
     Interval,
     LabelErrors,
     TruncationPath,
@@ -674,23 +674,18 @@ def baseline(fit: Fit) -> dict[str, Any] | None:
     if found is None:
         return None
     is_plain = fit.choice is not None and fit.choice.is_plain
-    rows = [
-        ("most frequent answer", found.majority_accuracy, found.majority_loss),
-        (_PLAIN_NAMES[found.plain], found.plain_accuracy, found.plain_loss),
-        (
-            "the same, with calibrated scale" if is_plain else "learned metric",
-            found.learned_accuracy,
-            found.learned_loss,
-        ),
-    ]
+    names = {
+        "majority": "most frequent answer",
+        "plain": _PLAIN_NAMES[found.plain],
+        "learned": "the same, with calibrated scale" if is_plain else "learned metric",
+    }
     return {
         "reading": _verdict(found, is_plain=is_plain),
-        "is_better": found.is_better,
-        "plain": found.plain,
-        "gain": found.gain,
-        "standard_error": found.standard_error,
-        "n_held_out": found.n_held_out,
-        "rows": [{"name": name, "accuracy": accuracy, "loss": loss} for name, accuracy, loss in rows],
+        **{name: getattr(found, name) for name in ("is_better", "plain", "gain", "standard_error", "n_held_out")},
+        "rows": [
+            {"name": name, **{what: getattr(found, f"{which}_{what}") for what in ("accuracy", "loss")}}
+            for which, name in names.items()
+        ],
     }
 
 
@@ -719,16 +714,7 @@ def _choice(fit: Fit) -> dict[str, Any] | None:
         return None
     return {
         "sentence": found.sentence,
-        "alpha": found.alpha,
-        "prior": found.prior,
-        "flip_rate": found.flip_rate,
-        "rank": found.rank,
-        "noise": found.noise,
-        "scale": found.scale,
-        "is_plain": found.is_plain,
-        "held_out": found.held_out,
-        "n_held_out": found.n_held_out,
-        "n_used": found.n_used,
+        **{name: value for name, value in vars(found).items() if name != "n_judgements"},
         "table": [each._asdict() for each in found.table],
         "path": _path(found),
     }
@@ -794,17 +780,9 @@ def _truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: in
     used = judgements.sample(effort.pairs_to_truncate(len(judgements)), seed)
     refits = is_training and effort.can_refit_truncated(len(used))
     path = truncation_of(fit, used, scale="data", refits=refits, is_rough=effort.has_many_features)
+    names = ("k", "loss", "lost", "bound", "accuracy", "refit_loss", "refit_accuracy")
     rows = [
-        {
-            "k": step.k,
-            "cut_off": step.gamma,
-            "loss": step.loss,
-            "lost": step.lost,
-            "bound": step.bound,
-            "accuracy": step.accuracy,
-            "refit_loss": step.refit_loss,
-            "refit_accuracy": step.refit_accuracy,
-        }
+        {"cut_off": step.gamma, **{name: getattr(step, name) for name in names}}
         for step in (path[k] for k in _shown_ranks(len(path) - 1))
         if not refits or step.refit_loss is not None
     ]
@@ -1040,31 +1018,23 @@ def _noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[An
     sampled = f" Checked on a random sample of {len(used):,} {noun_of(fit)}s." if len(used) < len(judgements) else ""
     return {
         "reason": None,
-        "p_value": check.p_value,
-        "statistic": check.statistic,
-        "dof": check.dof,
-        "tail_z": check.tail_z,
+        **{name: getattr(check, name) for name in ("p_value", "statistic", "dof", "tail_z", "question", "advice")},
         "n_pairs": len(used),
-        "question": check.question,
         "bins": [vars(row) for row in check.bins],
         "reading": check.advice + f" {bins}{sampled}",
-        "advice": check.advice,
     }
 
 
 def _problems(fit: Fit, noise: dict[str, Any], *, is_chance: bool, groups: NDArray[Any] | None = None) -> list[str]:
     """What the fit, its data and its noise leave open, most pressing first; `groups` of the pairs of the fit."""
     found = [*([_CHANCE] if is_chance else []), *fit.problems]
+    misfit: tuple[Finding, ...] = ()
     if fit.judgements is None and not is_chance and noise["reason"] is None and noise["p_value"] < DOUBT:
         found.append(noise["advice"])
-    return [sentence(problem) for problem in Diagnosis.of(fit, found, _findings(fit, groups)).problems]
-
-
-def _findings(fit: Fit, groups: NDArray[Any] | None) -> tuple[Finding, ...]:
-    try:
-        return () if fit.judgements is None else find_misfit(fit, units_with_comparisons(groups, fit.judgements))
-    except ValueError:  # the labels can't tell
-        return ()
+    if fit.judgements is not None:
+        with contextlib.suppress(ValueError):  # the labels can't tell
+            misfit = find_misfit(fit, units_with_comparisons(groups, fit.judgements))
+    return [sentence(problem) for problem in Diagnosis.of(fit, found, misfit).problems]
 
 
 def _probabilities(errors: LabelErrors, noun: str, term: str, *, is_graded: bool) -> dict[str, Any]:
@@ -1081,16 +1051,9 @@ def _probabilities(errors: LabelErrors, noun: str, term: str, *, is_graded: bool
     found = f"About {percent(share)} of the {term}s are wrong {interval}: {wrong}"
     if is_graded and errors.meaning != "flipped":
         found = f"About {percent(share)} of the {noun}s were {ANOTHER_LEVEL} {interval}"
-    return {
-        "kind": "probability",
-        "share": share,
-        "share_low": low,
-        "share_high": high,
-        "n_doubtful": len(suspects),
-        "suspects": suspects,
-        "order": listed[errors.probability[listed] >= _SUSPICIOUS],
-        "reading": f"{found}. {count(len(suspects), term)} {are} more likely {likely}.",
-    }
+    reading = f"{found}. {count(len(suspects), term)} {are} more likely {likely}."
+    order = listed[errors.probability[listed] >= _SUSPICIOUS]
+    return _finding("probability", share, (low, high), suspects, order, reading)
 
 
 def _is_on_other_scale(errors: LabelErrors, judged: Judged, fit: Fit) -> bool:
@@ -1116,7 +1079,7 @@ def _contradictions(judged: Judged, doubt: str | None, term: str) -> dict[str, A
         reading += f" How many of them are wrong can't be told: {doubt}. The strongest contradictions come first."
     elif share > 0:
         reading += " They are wrong if the metric is right; the strongest contradictions come first."
-    return _contradicting(contradicting, share, low, high, reading)
+    return _finding("contradiction", share, (low, high), contradicting, contradicting[:_MOST_SUSPICIOUS], reading)
 
 
 def _far_off(judged: Judged, scored: ScoredLevels, doubt: str | None) -> dict[str, Any]:
@@ -1125,26 +1088,23 @@ def _far_off(judged: Judged, scored: ScoredLevels, doubt: str | None) -> dict[st
     is_off = np.abs(scored.predicted - judged.judgements.codes) > reach
     share, (low, high) = judged.judgements.mean(is_off), judged.interval(is_off)
     order = np.argsort(-scored.losses, kind="stable")
+    off = order[is_off[order]]
     reading = f"{percent(share)} of the labels are {OFF} (95% interval {percent(low)} to {percent(high)})."
     if doubt is not None:
         reading += f" How many labels are wrong can't be told: {doubt}."
-    return {
-        **_contradicting(order[is_off[order]], share, low, high, f"{reading} The least probable ones come first."),
-        "is_off": True,
-    }
+    reading += " The least probable ones come first."
+    return {**_finding("contradiction", share, (low, high), off, off[:_MOST_SUSPICIOUS], reading), "is_off": True}
 
 
-def _contradicting(suspects: IndexArray, share: float, low: float, high: float, reading: str) -> dict[str, Any]:
-    return {
-        "kind": "contradiction",
-        "share": share,
-        "share_low": low,
-        "share_high": high,
-        "n_doubtful": len(suspects),
-        "suspects": suspects[:_MOST_SUSPICIOUS],
-        "order": suspects[:_MOST_SUSPICIOUS],
-        "reading": reading,
-    }
+def _finding(
+    kind: str, share: float, interval: tuple[float, float], suspects: IndexArray, order: IndexArray, reading: str
+) -> dict[str, Any]:
+    """The share of labels in doubt, with which they are, and those to list in their order."""
+    low, high = interval
+    found = {"kind": kind, "share": share, "share_low": low, "share_high": high, "n_doubtful": len(suspects)}
+    # Contradictions are not proven wrong, so the map shows the listed ones only.
+    shown = suspects if kind == "probability" else order
+    return {**found, "suspects": shown, "order": order, "reading": reading}
 
 
 def _none(reason: str) -> tuple[dict[str, Any], IndexArray]:
@@ -1155,27 +1115,23 @@ def _suspicious_row(
     judged: Judged, index: int, ids: NDArray[np.object_] | None, errors: LabelErrors | None
 ) -> dict[str, Any]:
     judgements, scored, number = judged.judgements, judged.scored, int(judged.judgements.numbers[index])
-    known = {"row": number, "ids": [] if ids is None else ids[number].tolist(), "label": str(judgements.labels[index])}
-    wrong = None if errors is None else float(errors.probability[index])
-    error = None if errors is None else float(errors.error[index])
+    known = {
+        "row": number,
+        "ids": [] if ids is None else ids[number].tolist(),
+        "label": str(judgements.labels[index]),
+        "probability_wrong": None if errors is None else float(errors.probability[index]),
+        "error": None if errors is None else float(errors.error[index]),
+    }
     if isinstance(scored, ScoredLevels):
         return {
             **known,
             "predicted": str(judgements.sides.classes[scored.predicted[index]]),
-            "probability_wrong": wrong,
             "probability_of_label": float(np.exp(-scored.losses[index])),
             "squared_distance": float(scored.squared[index]),
-            "error": error,
         }
     is_far, far = bool(judgements.is_far[index]), float(scored.probability_far[index])
-    return {
-        **known,
-        "is_far": is_far,
-        "probability_wrong": wrong,
-        "probability_of_label": far if is_far else 1.0 - far,
-        "margin": float((scored if errors is None else errors).margin[index]),
-        "error": error,
-    }
+    margin = float((scored if errors is None else errors).margin[index])
+    return {**known, "is_far": is_far, "probability_of_label": far if is_far else 1.0 - far, "margin": margin}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1392,70 +1348,47 @@ def _answer(facts: dict[str, Any]) -> str:
 
 def _key_figures(facts: dict[str, Any]) -> list[dict[str, str]]:
     """Return name, value and a note for each number to see first."""
-    quality, fit, wrong = facts["quality"], facts["fit"], facts["wrong_labels"]
-    known, unseen, noun = quality["known"], facts["pairs"]["unseen"], facts["pairs"]["noun"]
-    return [
-        _accuracy("Accuracy" if known is None else f"Accuracy, new {unseen}s", quality),
-        *([] if known is None else [_accuracy(f"Accuracy, known {unseen}s", known)]),
-        {
-            "name": "Majority baseline" if quality["likelier"] else "Baseline",
-            "value": percent(quality["baseline"]),
-            "note": _baseline(quality),
-        },
-        *([] if facts["pairs"]["kind"] == Kind.COMPARISONS else [_area(quality["auc"])]),
-        _wrong_figure(wrong, facts["pairs"]),
-        *_thresholds(facts),
-        {"name": "Rank of M", "value": f"{fit['rank']} of {fit['n_features']}", "note": "directions used"},
-        {
-            "name": f"{'Evaluated' if facts['certificate']['outcome'] in _ALONE else 'Training'} {noun}s",
-            "value": f"{fit['n_pairs']:,}",
-            "note": _counted(facts) + (", weighted" if fit["parameters"]["class_weight"] else ""),
-        },
-        *_others(facts),
-    ]
+    quality, fit, pairs, wrong = facts["quality"], facts["fit"], facts["pairs"], facts["wrong_labels"]
+    known, unseen, noun, kind = quality["known"], pairs["unseen"], pairs["noun"], pairs["kind"]
+    name = "Accuracy" if known is None else f"Accuracy, new {unseen}s"
+    found = [(name, percent(quality["accuracy"]), _interval(quality, "accuracy"))]
+    if known is not None:
+        found.append((f"Accuracy, known {unseen}s", percent(known["accuracy"]), _interval(known, "accuracy")))
+    name = "Majority baseline" if quality["likelier"] else "Baseline"
+    found.append((name, percent(quality["baseline"]), _baseline(quality)))
+    if kind != Kind.COMPARISONS and quality["auc"] is None:
+        found.append(("ROC AUC", "none", "nothing to separate"))
+    elif kind != Kind.COMPARISONS:
+        found.append(("ROC AUC", f"{quality['auc']:.3f}", "0.5 is chance, 1 is perfect"))
+    name = "Rated as another level" if kind == Kind.LEVELS else f"Wrong {pairs['term']}s"
+    if wrong["reason"] is not None:
+        found.append((name, "unknown", "can't be estimated here"))
+    else:
+        contradicting = "Labels far off" if wrong.get("is_off") else f"Contradicting {pairs['term']}s"
+        name = name if wrong["kind"] == "probability" else contradicting
+        found.append((name, percent(wrong["share"]), _interval(wrong, "share")))
+    thresholds, n_levels = fit["thresholds"], len(pairs["labels"])
+    if len(thresholds) == 1:
+        found.append(("Threshold τ", f"{thresholds[0]:.4g}", "of the squared distance"))
+    elif thresholds:
+        found.append(("Thresholds", ", ".join(map(digits, thresholds)), f"between {len(thresholds) + 1} levels"))
+    found.append(("Rank of M", f"{fit['rank']} of {fit['n_features']}", "directions used"))
+    name = f"{'Evaluated' if facts['certificate']['outcome'] in _ALONE else 'Training'} {noun}s"
+    counted = {Kind.LEVELS: count(n_levels, "level"), Kind.COMPARISONS: "which leg is shorter"}
+    note = counted.get(kind) or f"{percent(fit['share_far'])} far"
+    found.append((name, f"{fit['n_pairs']:,}", note + (", weighted" if fit["parameters"]["class_weight"] else "")))
+    if facts["comparisons"] is not None:
+        note = f"agreement {percent(facts['comparisons']['accuracy'])} in training"
+        found.append(("Training comparisons", f"{facts['comparisons']['n']:,}", note))
+    if facts["annotators"] is not None:
+        doubtful = facts["annotators"]["n_doubtful"]
+        note = f"{doubtful} to look at" if doubtful else "none stands out"
+        found.append(("Annotators", f"{facts['annotators']['n']:,}", note))
+    return [{"name": name, "value": value, "note": note} for name, value, note in found]
 
 
 def _baseline(quality: dict[str, Any]) -> str:
     return f"always predicting {short(quality['likelier'])}" if quality["likelier"] else "by guessing"
-
-
-def _area(auc: float | None) -> dict[str, str]:
-    return {
-        "name": "ROC AUC",
-        "value": "none" if auc is None else f"{auc:.3f}",
-        "note": "nothing to separate" if auc is None else "0.5 is chance, 1 is perfect",
-    }
-
-
-def _thresholds(facts: dict[str, Any]) -> list[dict[str, str]]:
-    """The threshold or, with levels, all of them; comparisons have none."""
-    thresholds = facts["fit"]["thresholds"]
-    if not thresholds:
-        return []
-    if len(thresholds) == 1:
-        return [{"name": "Threshold τ", "value": f"{thresholds[0]:.4g}", "note": "of the squared distance"}]
-    values = ", ".join(digits(threshold) for threshold in thresholds)
-    return [{"name": "Thresholds", "value": values, "note": f"between {len(thresholds) + 1} levels"}]
-
-
-def _counted(facts: dict[str, Any]) -> str:
-    kind = facts["pairs"]["kind"]
-    if kind == Kind.LEVELS:
-        return count(len(facts["pairs"]["labels"]), "level")
-    return "which leg is shorter" if kind == Kind.COMPARISONS else f"{percent(facts['fit']['share_far'])} far"
-
-
-def _others(facts: dict[str, Any]) -> list[dict[str, str]]:
-    """The comparisons of a mixed fit, and the annotators."""
-    found = []
-    if facts["comparisons"] is not None:
-        note = f"agreement {percent(facts['comparisons']['accuracy'])} in training"
-        found.append({"name": "Training comparisons", "value": f"{facts['comparisons']['n']:,}", "note": note})
-    if facts["annotators"] is not None:
-        doubtful = facts["annotators"]["n_doubtful"]
-        note = f"{doubtful} to look at" if doubtful else "none stands out"
-        found.append({"name": "Annotators", "value": f"{facts['annotators']['n']:,}", "note": note})
-    return found
 
 
 def _certificate_words(fit: Fit) -> dict[str, str]:
@@ -1480,25 +1413,8 @@ def _certificate_words(fit: Fit) -> dict[str, str]:
     return {"outcome": str(certificate.outcome), "advice": sentence(certificate.advice), "words": words}
 
 
-def _accuracy(name: str, part: dict[str, Any]) -> dict[str, str]:
-    return {"name": name, "value": percent(part["accuracy"]), "note": _interval(part, "accuracy")}
-
-
 def _interval(part: dict[str, Any], name: str) -> str:
     return f"95% interval {percent(part[f'{name}_low'])} to {percent(part[f'{name}_high'])}"
-
-
-def _wrong_figure(wrong: dict[str, Any], pairs: dict[str, Any]) -> dict[str, str]:
-    term = pairs["term"]
-    name = "Rated as another level" if pairs["kind"] == Kind.LEVELS else f"Wrong {term}s"
-    if wrong["reason"] is not None:
-        return {"name": name, "value": "unknown", "note": "can't be estimated here"}
-    contradicting = "Labels far off" if wrong.get("is_off") else f"Contradicting {term}s"
-    return {
-        "name": name if wrong["kind"] == "probability" else contradicting,
-        "value": percent(wrong["share"]),
-        "note": _interval(wrong, "share"),
-    }
 
 
 def _wrong(facts: dict[str, Any]) -> str:
