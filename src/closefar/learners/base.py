@@ -174,19 +174,17 @@ def lazy_on_dask(method: Method) -> Method:
         fitted = _checked(learner, X)
         function = getattr(fitted, method.__name__)
         if annotator is not None:
-            function = partial(function, annotator=_one(annotator))
-        return _mapped(_Blocks.of(function, fitted.n_features_in_), X, method.__name__)
+            if not isinstance(annotator, str) and np.ndim(annotator) != 0:
+                raise ValueError(
+                    "annotator must be one id for all pairs of a dask collection; got "
+                    f"{np.size(annotator)} values. Pass one, or pairs in memory."
+                )
+            function = partial(function, annotator=annotator)
+        are_pairs = X.are_pairs if isinstance(X, Partitions) else X.ndim == 3
+        one = np.zeros((1, 2, fitted.n_features_in_) if are_pairs else (1, fitted.n_features_in_))
+        return _mapped(function, function(one)[:0], X, method.__name__)
 
     return answer
-
-
-def _one(annotator: Any) -> Any:
-    if not isinstance(annotator, str) and np.ndim(annotator) != 0:
-        raise ValueError(
-            f"annotator must be one id for all pairs of a dask collection; got {np.size(annotator)} values. Pass one, "
-            "or pairs in memory."
-        )
-    return annotator
 
 
 def accuracy_on_cluster(learner: Any, X: Any, y: Any, sample_weight: Any) -> float:
@@ -198,74 +196,47 @@ def accuracy_on_cluster(learner: Any, X: Any, y: Any, sample_weight: Any) -> flo
     return float(right / total)
 
 
-@dataclass(frozen=True)
-class _Blocks:
-    """A function of the pairs in memory, and what it gives: the type, and the shape for one pair."""
-
-    function: Callable[[Any], NDArray[Any]]
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    shape_of_pairs: tuple[int, ...]
-
-    @classmethod
-    def of(cls, function: Callable[[Any], NDArray[Any]], n_columns: int) -> _Blocks:
-        one, two = function(np.zeros((1, n_columns))), function(np.zeros((1, 2, n_columns)))
-        return cls(function, one.dtype, one.shape[1:], two.shape[1:])
-
-    def __call__(self, rows: Any) -> NDArray[Any]:
-        if len(rows) == 0:
-            return np.empty((0, *self.shape_for(rows)), dtype=self.dtype)
-        return self.function(rows)
-
-    def of_index(self, index: NDArray[Any], points: Any) -> NDArray[Any]:
-        return self(Tuples(np.asarray(points), index))
-
-    def of_partition(self, partition: Partition) -> NDArray[Any]:
-        return self(partition.data)
-
-    def shape_for(self, rows: Any) -> tuple[int, ...]:
-        return self.shape_of_pairs if rows.ndim == 3 else self.shape
-
-
-def _mapped(blocks: _Blocks, X: Any, name: str) -> Any:
-    """The answers to the chunks of the pairs, as chunks of a dask array."""
-    if isinstance(X, Partitions):
-        return _joined(X, blocks)
+def _mapped(function: Callable[[Any], NDArray[Any]], none: NDArray[Any], X: Any, name: str) -> Any:
+    """The answers to the chunks of the pairs, as chunks of a dask array; `none` are those to no pairs."""
     import dask
     import dask.array as da
 
-    array: Any = X
-    function: Callable[..., NDArray[Any]] = blocks
-    others: dict[str, Any] = {}
+    shape, dtype = none.shape[1:], none.dtype
+    if isinstance(X, Partitions):
+        counts = X.n_rows or (np.nan,) * len(X)
+        parts = zip(mapped_partitions(X, partial(_to_partition, function, none)), counts, strict=True)
+        arrays = [da.from_delayed(part, (count, *shape), dtype=dtype) for part, count in parts]
+        return da.concatenate(arrays, allow_unknown_chunksizes=True)
+    array, points = X, None
     if isinstance(X, DaskTuples):
-        array, function, others = X.index, blocks.of_index, {"points": dask.delayed(X.points, pure=True)}
+        array, points = X.index, dask.delayed(X.points, pure=True)
     elif hasattr(X, "divisions"):
         array = X.astype(np.float64).to_dask_array()
     array = array.rechunk({axis: -1 for axis in range(1, array.ndim) if len(array.chunks[axis]) > 1})
-    shape = blocks.shape_for(X)
     return da.map_blocks(
-        function,
+        partial(_to_block, function, none),
         array,
-        **others,
+        points=points,
         token=name,
         drop_axis=list(range(1, array.ndim)),
         new_axis=list(range(1, 1 + len(shape))),
         chunks=(array.chunks[0], *((size,) for size in shape)),
-        dtype=blocks.dtype,
-        meta=np.empty((0,) * (1 + len(shape)), dtype=blocks.dtype),
+        dtype=dtype,
+        meta=none,
     )
 
 
-def _joined(partitions: Partitions, blocks: _Blocks) -> Any:
-    import dask.array as da
+def _to_block(
+    function: Callable[[Any], NDArray[Any]], none: NDArray[Any], rows: NDArray[Any], points: Any = None
+) -> NDArray[Any]:
+    """The answers to rows of pairs, or of the numbers of their points."""
+    if len(rows) == 0:
+        return none
+    return function(rows if points is None else Tuples(np.asarray(points), rows))
 
-    shape = blocks.shape_of_pairs if partitions.are_pairs else blocks.shape
-    counts = partitions.n_rows or (np.nan,) * len(partitions)
-    parts = zip(mapped_partitions(partitions, blocks.of_partition), counts, strict=True)
-    return da.concatenate(
-        [da.from_delayed(part, (count, *shape), dtype=blocks.dtype) for part, count in parts],
-        allow_unknown_chunksizes=True,
-    )
+
+def _to_partition(function: Callable[[Any], NDArray[Any]], none: NDArray[Any], partition: Partition) -> NDArray[Any]:
+    return _to_block(function, none, partition.data)
 
 
 def _count_right(learner: Any, partition: Partition) -> FloatArray:

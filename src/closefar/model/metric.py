@@ -515,6 +515,7 @@ def in_data_scale(metric: Metric, data: Any, weights: Any = None) -> Metric:
 # Reading a metric back from its model file.
 
 
+# The arrays of a metric in a model file, with their numbers of dimensions.
 _REQUIRED = {"factor": 2, "threshold": 1}
 _OPTIONAL = {"origin": 1, "data_factor": 2, "data_eigenvalues": 1, "flip_rate": 1}
 
@@ -544,12 +545,12 @@ def load(path: str | Path) -> Metric:
 
 def load_with_header(path: str | Path) -> tuple[Metric, dict[str, Metric], dict[str, Any]]:
     """Read a metric, the metrics beside it by name, and the header of its file."""
-    own = {**_REQUIRED, **_OPTIONAL}
-    beside = {f"{name}.{array}": axes for name in BESIDE for array, axes in own.items()}
-    arrays, header = read(path, required=_REQUIRED, optional={**_OPTIONAL, **beside})
+    axes = _REQUIRED | _OPTIONAL
+    beside = {f"{name}.{array}": axes[array] for name in BESIDE for array in axes}
+    arrays, header = read(path, required=_REQUIRED, optional=_OPTIONAL | beside)
     try:
         found = {
-            name: _metric(_arrays_of(name, arrays), header[name])
+            name: _metric(arrays, header[name], f"{name}.")
             for name in BESIDE
             if any(array.startswith(f"{name}.") for array in arrays)
         }
@@ -567,29 +568,19 @@ def contents_of(metric: Metric, beside: dict[str, Metric]) -> tuple[dict[str, Fl
     return arrays, header
 
 
-def _arrays_of(name: str, arrays: dict[str, FloatArray]) -> dict[str, FloatArray]:
-    start = f"{name}."
-    return {array.removeprefix(start): values for array, values in arrays.items() if array.startswith(start)}
-
-
-def _metric(arrays: dict[str, FloatArray], header: dict[str, Any]) -> Metric:
+def _metric(arrays: dict[str, FloatArray], header: dict[str, Any], start: str = "") -> Metric:
+    """The metric whose arrays have names with this start."""
+    rates = arrays.get(f"{start}flip_rate", np.zeros(1))
     return Metric(
-        arrays["factor"],
-        cast("Any", arrays["threshold"]),
+        arrays[f"{start}factor"],
+        cast("Any", arrays[f"{start}threshold"]),
         header["noise"],
         header["feature_names"],
-        arrays.get("origin"),
-        _flip_rate(arrays.get("flip_rate")),
-        arrays.get("data_factor"),
-        arrays.get("data_eigenvalues"),
+        arrays.get(f"{start}origin"),
+        rates.item() if len(rates) == 1 else cast("Any", tuple(rates.tolist())),  # one rate, or those of the two sides
+        arrays.get(f"{start}data_factor"),
+        arrays.get(f"{start}data_eigenvalues"),
     )
-
-
-def _flip_rate(rates: FloatArray | None) -> Any:
-    """One rate, or those of the two sides."""
-    if rates is None:
-        return 0.0
-    return rates.item() if len(rates) == 1 else tuple(rates.tolist())
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from closefar.questions import (
     CalibrationBin,
     Confidence,
     Diagnosis,
+    Finding,
     Interval,
     LabelErrors,
     TruncationPath,
