@@ -23,6 +23,10 @@ def __getattr__(name: str) -> Any:
     """Import an estimator when it is first used, so that models load without scikit-learn."""
     if name not in __all__:
         raise AttributeError(f"module 'closefar.learners' has no attribute {name!r}")
-    from closefar.learners import base, classes, linear
+    if name == "ClassMetricLearner":
+        from closefar.learners.classes import ClassMetricLearner
 
-    return getattr({"ClassMetricLearner": classes, "MetricLearner": base}.get(name, linear), name)
+        return ClassMetricLearner
+    from closefar.learners import linear
+
+    return getattr(linear, name)
