@@ -60,7 +60,7 @@ class Metric(Thresholded):
     origin : array of shape (d,), optional
         The point from which single points are measured, if one was learned.
     flip_rate : float or (float, float), default=0.0
-        q: the share of labels that are flipped whatever the distance, so that a pair is
+        q: the share of labels that are flipped regardless of the distance, so that a pair is
         labelled far with probability q + (1 - 2q) Phi(margin).  Two rates a and b are
         P(called far | close) and P(called close | far): the probability is a + (1 - a - b) Phi(margin).
         With K levels it is the share of answers that are wrong because they are drawn from all

@@ -68,7 +68,7 @@ def one_rate(flip_rate: FlipRate) -> float:
 
 
 def level_flips(flip_rate: Any, n_levels: int) -> tuple[Any, Any]:
-    """The probability of a level whatever the distance, and the share of answers that depend on it.
+    """The probability of a level regardless of the distance, and the share of answers that depend on it.
 
     A share of the answers is drawn from all levels alike; `flip_rate` is the share of answers that are
     wrong for this reason.  Two levels have q and 1 - 2q.
@@ -330,7 +330,7 @@ class Scored:
 
     @property
     def _are_compared(self) -> bool:
-        """Whether these are comparisons: turned round, each is the same with the other answer."""
+        """Whether these are comparisons: reversed, each is the same with the other answer."""
         return self.judgements.kind == "comparisons"
 
     def confusion(self, weights: FloatArray | None = None) -> FloatArray:

@@ -97,7 +97,7 @@ class Provenance:
         return bool(self.files)
 
 
-N_PARTS = 5  # of which `watch` is told
+N_PARTS = 5  # that `watch` is called for
 DEFAULT_TITLE = "Learned distance metric"
 
 _ORDERED_HERE = (
@@ -148,7 +148,7 @@ def summarize(
     random_state : int, RandomState or None, default=0
         Chooses folds, samples and refits; an int gives the same report each time.
     n_bootstrap : int, optional
-        Compute the intervals from so many bootstrap refits; by default as `confidence` chooses.
+        Compute the intervals from this many bootstrap refits; by default as `confidence` chooses.
     watch : callable, optional
         Called with the name of each part before it is computed.
 
@@ -318,7 +318,7 @@ def _point_map(
 # How well the learned distance predicts the labels: accuracy, distances, probabilities and the ROC curve.
 
 
-_HISTOGRAM_BINS = 40
+_HISTOGRAM_BINS = 40  # as many as have 7 pixels each in a drawing for a phone
 
 # The axis of distances ends at this quantile of them, and at most at this many thresholds.
 _SHOWN_SHARE = 0.98
@@ -384,8 +384,8 @@ def _side_reading(judged: Judged) -> str:
     return f"{listed(said)}."
 
 
-_CALIBRATION_BINS = 10
-_MOST_ROC_POINTS = 200
+_CALIBRATION_BINS = 10  # of about equal weight, as in `plot.calibration`
+_MOST_ROC_POINTS = 200  # more than a curve of 272 pixels shows
 
 # A difference of calibration of this size is worth a word.
 _NOTABLE_MISCALIBRATION = 0.03
@@ -549,11 +549,11 @@ def _calibration_reading(bins: list[CalibrationBin], error: float) -> str:
 # The learning curve: what fits to fewer pairs would have reached, and so what more pairs may bring.
 
 
-_LEARNING_REPEATS = 3
-_TEST_SHARE = 0.2
-_HALVINGS = 4
-_SURE_HALVINGS = 2
-_FEWEST_TO_LEARN_FROM = 8
+_LEARNING_REPEATS = 3  # whose range is drawn
+_TEST_SHARE = 0.2  # of the pairs, as in a fold of the cross-validation
+_HALVINGS = 4  # of the training pairs, down to a sixteenth
+_SURE_HALVINGS = 2  # that are tried with few pairs too
+_FEWEST_TO_LEARN_FROM = 8  # pairs, below which a fit is a guess
 
 # A fall of the loss by less than this share of it is none.
 _NEGLIGIBLE_FALL = 0.01
@@ -610,7 +610,7 @@ def _train_and_test(sides: IndexArray, seed: int) -> tuple[IndexArray, IndexArra
 
 
 def _learning_sizes(sides: IndexArray, trains: list[IndexArray], fewest: int) -> list[int]:
-    """Halves of the training pairs, as long as they hold all labels and are not hopelessly few; three at the least."""
+    """Halves of the training pairs, as long as they hold all labels and are not hopelessly few; at least three."""
     most = min(len(train) for train in trains)
     halves = {most // 2**halving: halving for halving in range(_HALVINGS + 1)}
     sizes = sorted(size for size, halving in halves.items() if halving <= _SURE_HALVINGS or size >= fewest)
@@ -750,8 +750,8 @@ def _path(found: Choice) -> dict[str, Any] | None:
 # What the metric weighs: its spectrum, what each rank costs, its directions and its matrix.
 
 
-_MOST_DIRECTIONS = 8
-_MOST_FEATURES = 30
+_MOST_DIRECTIONS = 8  # columns of loadings that a page has room for
+_MOST_FEATURES = 30  # rows of loadings on one screen
 _MOST_MATRIX_FEATURES = 10  # so that every entry has room for its number
 _MOST_RAW_FEATURES = 500  # a larger matrix is not written out
 
@@ -925,7 +925,7 @@ def _strongest_interaction(names: list[str], scaled: FloatArray) -> str:
 # What speaks against a fit: labels that look wrong, noise of another kind, and what the data leave open.
 
 
-_MOST_SUSPICIOUS = 25
+_MOST_SUSPICIOUS = 25  # rows of the table; `label-errors` lists all
 _SUSPICIOUS = 0.1  # a label less probably wrong than this is not listed
 _NOTABLE_MARGIN = 0.25  # of a margin
 ANOTHER_LEVEL = "given another level than the one that their distance lies in"
@@ -1139,8 +1139,8 @@ def _suspicious_row(
 # Confidence intervals, or why there are none.
 
 
-_MOST_INTERVALS = 20
-_MOST_ENTRY_FEATURES = 6
+_MOST_INTERVALS = 20  # as many as the chart has bars
+_MOST_ENTRY_FEATURES = 6  # columns, which have 21 entries
 
 _NO_PAIRS = (
     "Intervals need the pairs of the fit, which a model file does not hold and which were not given. "
@@ -1247,8 +1247,8 @@ def _between(row: dict[str, float], form: Callable[[float], str]) -> str:
 # What a report shows of the comparisons of a mixed fit, and of annotators.
 
 
-_MOST_SHOWN = 60
-_MOST_NAMED = 8
+_MOST_SHOWN = 60  # annotators in the table
+_MOST_NAMED = 8  # annotators in a sentence
 
 _DOUBTFUL = (
     AnnotatorVerdict.AT_RANDOM,
