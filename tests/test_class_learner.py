@@ -133,7 +133,7 @@ def test_pairs_are_half_of_one_class_and_uncertain_ones_occur_twice():
 @pytest.mark.filterwarnings("ignore:most labels of these classes seem wrong")
 @pytest.mark.filterwarnings("ignore:neighbours do not tell the classes apart")
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
-@parametrize_with_checks([cf.ClassMetricLearner(learner=QUICK)])
+@parametrize_with_checks([cf.ClassMetricLearner(n_pairs=100, learner=QUICK)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

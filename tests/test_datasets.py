@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from closefar.datasets import count_pairs, make_judgements, make_pairs, pairs_from_points, solve_noise_scale
-from closefar.datasets.from_points import _distinct
+from closefar.datasets import _distinct, count_pairs, make_judgements, make_pairs, pairs_from_points, solve_noise_scale
 from closefar.noise import NOISES, Normal
 
 N = 20_000

@@ -16,7 +16,8 @@ import closefar as cf
 from closefar.errors import command_words
 from closefar.fitting import Settings
 from closefar.learners import Model
-from closefar.model import contents_of, load_with_header, modelfile
+from closefar.model import modelfile
+from closefar.model.metric import contents_of, load_with_header
 from closefar.questions import summarize
 from closefar.tables import PairTable, Source, read_pairs
 

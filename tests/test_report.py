@@ -16,10 +16,10 @@ from sklearn.metrics import accuracy_score, auc, confusion_matrix, log_loss, roc
 
 import closefar as cf
 from closefar.report import N_PARTS, Provenance, evidence, render, summarize
-from closefar.report import agreement as growth
 from closefar.report import evidence as effort
-from closefar.report.charts import path_chart
-from closefar.report.summary import baseline
+from closefar.report import facts as growth
+from closefar.report.facts import baseline
+from closefar.report.page import path_chart
 from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(3000, 4, wrong_share=0.1, random_state=7)
@@ -633,7 +633,7 @@ def test_what_is_proven_of_flips_and_of_a_free_origin() -> None:
 )
 def test_the_learning_curve_promises_what_it_can(losses: list[float], words: str) -> None:
     scores = np.array([[[loss, 0.9] for loss in losses]] * 3)
-    assert words in growth._reading([100 * 2**index for index in range(len(losses))], scores, "pair")
+    assert words in growth._learning_reading([100 * 2**index for index in range(len(losses))], scores, "pair")
 
 
 def test_given_pairs_of_one_label_are_not_judged_by_it() -> None:

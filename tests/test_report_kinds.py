@@ -212,7 +212,7 @@ def test_the_choice_and_the_plain_distance_of_other_kinds_are_shown(kind: str) -
 def test_more_of_many_annotators_are_left_out_and_counted() -> None:
     data = cf.datasets.make_judgements(700, 2, kind="pairs", n_annotators=70, strictness_spread=0.5, random_state=0)
     learner = cf.LinearMetricLearner(**PAPER).fit(data.tuples, data.labels, annotators=data.annotators)
-    from closefar.report.summary import annotators
+    from closefar.report.facts import annotators
 
     part = annotators(learner.fit_)
     assert part is not None

@@ -9,8 +9,8 @@ import pytest
 
 import closefar as cf
 from closefar.report import Provenance, maps, render, summarize
-from closefar.report.charts import log_ticks
 from closefar.report.maps import Colouring
+from closefar.report.page import log_ticks
 from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(600, 4, wrong_share=0.1, random_state=7)
@@ -189,7 +189,7 @@ def test_files_are_named_and_advice_is_in_the_words_of_their_tool() -> None:
     learner = cf.LinearMetricLearner(**PAPER).fit(data.pairs, data.labels)
     python = summarize(learner)
     shell = summarize(learner, provenance=Provenance("a.csv", "b.csv", "m.closefar"))
-    assert "Try flip_rate='estimate'" in python["noise_check"]["reading"]
+    assert 'Try flip_rate="estimate"' in python["noise_check"]["reading"]
     assert "Try --flip-rate estimate" in shell["noise_check"]["reading"]
     for facts, word, other in ((python, "flip_rate=", "--flip-rate"), (shell, "--flip-rate", "flip_rate=")):
         assert any(word in problem for problem in facts["problems"])

@@ -18,7 +18,7 @@ import pytest
 
 import closefar as cf
 from closefar.report import encode_report, render, summarize, write_report
-from closefar.report.charts import nice_ticks
+from closefar.report.page import nice_ticks
 from paper_estimator import PAPER
 
 _VOID = {"meta", "link", "br"}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import closefar as cf
-from closefar.datasets.simulated import solve_noise_scale
+from closefar.datasets import solve_noise_scale
 from peers.works import Arrays, Data, Measure, Setting
 from peers.works.shapes import SHAPES, relative_error
 

@@ -23,15 +23,10 @@ def __getattr__(name: str) -> Any:
     """Import an estimator when it is first used, so that models load without scikit-learn."""
     if name not in __all__:
         raise AttributeError(f"module 'closefar.learners' has no attribute {name!r}")
-    from closefar.learners import base, classes, linear
-    from closefar.learners import linear as comparisons
-    from closefar.learners import linear as ordinal
+    if name == "ClassMetricLearner":
+        from closefar.learners.classes import ClassMetricLearner
 
-    homes = {
-        "ClassMetricLearner": classes,
-        "ComparisonMetricLearner": comparisons,
-        "LinearMetricLearner": linear,
-        "MetricLearner": base,
-        "OrdinalMetricLearner": ordinal,
-    }
-    return getattr(homes[name], name)
+        return ClassMetricLearner
+    from closefar.learners import linear
+
+    return getattr(linear, name)

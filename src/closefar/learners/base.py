@@ -1,14 +1,14 @@
-"""The methods of all fitted metric learners: predictions, transformation, analyses and report."""
+"""What all metric learners have in common: fitting, predictions, transformation, analyses and report."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import os
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray, as_float64, is_dask, is_source, like, to_numpy
 from closefar.engines import engine_for
-from closefar.fitting import AnnotatorTable, Baseline, Choice, ComparisonNoise, Fit, FitStatistics
+from closefar.fitting import (
+    AnnotatorTable,
+    Baseline,
+    Checkpoint,
+    Choice,
+    ComparisonNoise,
+    Fit,
+    FitStatistics,
+    Settings,
+    fit,
+    showing,
+)
 from closefar.judgements import (
     Columns,
     DaskTuples,
+    Judgements,
     Kind,
     Partition,
     Partitions,
@@ -32,7 +44,10 @@ from closefar.judgements import (
     own_labels,
     partitions_of,
     read_annotators,
+    read_judgements,
+    resolve_groups,
 )
+from closefar.judgements.pairs import refuse_partitions
 from closefar.judgements.tuples import names_of_frame
 from closefar.model import Metric
 from closefar.noise import FlipRate
@@ -53,7 +68,7 @@ from closefar.solve import Certificate, FitStep
 
 
 @dataclass(frozen=True, eq=False)
-class Answers(ABC):
+class Answers:
     """The answers of a fit.
 
     Attributes
@@ -69,60 +84,31 @@ class Answers(ABC):
     measured: FloatArray
     flip_rate: Any = None
 
-    @abstractmethod
+    @property
+    def _far_is_first(self) -> bool:
+        return self.fit.kind is Kind.CLOSE_FAR and not self.fit.sides.far_is_last
+
     def decision(self) -> FloatArray:
         """A score for each judgement."""
+        if self.fit.kind is not Kind.CLOSE_FAR:
+            return self.measured
+        margin = self.measured - self.fit.metric.known_threshold
+        return -margin if self._far_is_first else margin
 
-    @abstractmethod
     def labels(self) -> NDArray[Any]:
         """The most probable label of each judgement."""
+        metric = self.fit.metric
+        levels = metric.levels_at(self.measured) if metric.thresholds else (self.measured >= 0).astype(int)
+        labels: NDArray[Any] = self.fit.sides.classes[1 - levels if self._far_is_first else levels]
+        return labels
 
-    @abstractmethod
     def probabilities(self) -> FloatArray:
         """The probability of each label, in the order of the classes."""
-
-
-class _CloseFar(Answers):
-    def decision(self) -> FloatArray:
-        margin = self.measured - self.fit.metric.known_threshold
-        return margin if self.fit.sides.far_is_last else -margin
-
-    def labels(self) -> NDArray[Any]:
-        far = self.measured >= self.fit.metric.known_threshold
-        labels: NDArray[Any] = self.fit.sides.classes[(far == self.fit.sides.far_is_last).astype(int)]
-        return labels
-
-    def probabilities(self) -> FloatArray:
-        close_and_far = self.fit.metric.probabilities_at(self.measured, self.flip_rate)
-        return close_and_far if self.fit.sides.far_is_last else close_and_far[:, ::-1]
-
-
-class _Levels(Answers):
-    def decision(self) -> FloatArray:
-        return self.measured
-
-    def labels(self) -> NDArray[Any]:
-        labels: NDArray[Any] = self.fit.sides.classes[self.fit.metric.levels_at(self.measured)]
-        return labels
-
-    def probabilities(self) -> FloatArray:
-        return self.fit.metric.probabilities_at(self.measured, self.flip_rate)
-
-
-class _Comparisons(Answers):
-    def decision(self) -> FloatArray:
-        return self.measured
-
-    def labels(self) -> NDArray[Any]:
-        labels: NDArray[Any] = self.fit.sides.classes[(self.measured >= 0).astype(int)]
-        return labels
-
-    def probabilities(self) -> FloatArray:
-        at = self.fit.metric.probability_at
-        return np.column_stack([at(-self.measured), at(self.measured)])
-
-
-_KINDS: dict[Kind, type[Answers]] = {Kind.CLOSE_FAR: _CloseFar, Kind.LEVELS: _Levels, Kind.COMPARISONS: _Comparisons}
+        metric = self.fit.metric
+        if not metric.thresholds:
+            return np.column_stack([metric.probability_at(-self.measured), metric.probability_at(self.measured)])
+        probabilities = metric.probabilities_at(self.measured, self.flip_rate)
+        return probabilities[:, ::-1] if self._far_is_first else probabilities
 
 
 def answers_to(learner: Any, X: Any, annotator: Any = None) -> Answers:
@@ -131,12 +117,12 @@ def answers_to(learner: Any, X: Any, annotator: Any = None) -> Answers:
     if fit.kind is Kind.COMPARISONS:
         if annotator is not None:
             raise ValueError(f"comparisons are fitted without annotators; got annotator={annotator!r}. Leave it out.")
-        return _Comparisons(fit, fit.metric.measure(_compared(learner, X)))
+        return Answers(fit, fit.metric.measure(_compared(learner, X)))
     squared = measured(learner, X)
     if annotator is None:
-        return _KINDS[fit.kind](fit, squared)
+        return Answers(fit, squared)
     strictness, flip_rate = _annotated(fit, annotator, len(squared))
-    return _KINDS[fit.kind](fit, squared - strictness, flip_rate)
+    return Answers(fit, squared - strictness, flip_rate)
 
 
 def measured(learner: Any, X: Any) -> FloatArray:
@@ -174,6 +160,7 @@ def _annotated(fit: Fit, annotator: Any, n: int) -> tuple[FloatArray, Any]:
 # Answers on dask data: dask arrays, of which nothing is computed until they are.
 
 
+_Result = TypeVar("_Result")
 Method = Callable[..., NDArray[Any]]
 
 
@@ -187,19 +174,17 @@ def lazy_on_dask(method: Method) -> Method:
         fitted = _checked(learner, X)
         function = getattr(fitted, method.__name__)
         if annotator is not None:
-            function = partial(function, annotator=_one(annotator))
-        return _mapped(_Blocks.of(function, fitted.n_features_in_), X, method.__name__)
+            if not isinstance(annotator, str) and np.ndim(annotator) != 0:
+                raise ValueError(
+                    "annotator must be one id for all pairs of a dask collection; got "
+                    f"{np.size(annotator)} values. Pass one, or pairs in memory."
+                )
+            function = partial(function, annotator=annotator)
+        are_pairs = X.are_pairs if isinstance(X, Partitions) else X.ndim == 3
+        one = np.zeros((1, 2, fitted.n_features_in_) if are_pairs else (1, fitted.n_features_in_))
+        return _mapped(function, function(one)[:0], X, method.__name__)
 
     return answer
-
-
-def _one(annotator: Any) -> Any:
-    if not isinstance(annotator, str) and np.ndim(annotator) != 0:
-        raise ValueError(
-            f"annotator must be one id for all pairs of a dask collection; got {np.size(annotator)} values. Pass one, "
-            "or pairs in memory."
-        )
-    return annotator
 
 
 def accuracy_on_cluster(learner: Any, X: Any, y: Any, sample_weight: Any) -> float:
@@ -211,74 +196,47 @@ def accuracy_on_cluster(learner: Any, X: Any, y: Any, sample_weight: Any) -> flo
     return float(right / total)
 
 
-@dataclass(frozen=True)
-class _Blocks:
-    """A function of the pairs in memory, and what it gives: the type, and the shape for one pair."""
-
-    function: Callable[[Any], NDArray[Any]]
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    shape_of_pairs: tuple[int, ...]
-
-    @classmethod
-    def of(cls, function: Callable[[Any], NDArray[Any]], n_columns: int) -> _Blocks:
-        one, two = function(np.zeros((1, n_columns))), function(np.zeros((1, 2, n_columns)))
-        return cls(function, one.dtype, one.shape[1:], two.shape[1:])
-
-    def __call__(self, rows: Any) -> NDArray[Any]:
-        if len(rows) == 0:
-            return np.empty((0, *self.shape_for(rows)), dtype=self.dtype)
-        return self.function(rows)
-
-    def of_index(self, index: NDArray[Any], points: Any) -> NDArray[Any]:
-        return self(Tuples(np.asarray(points), index))
-
-    def of_partition(self, partition: Partition) -> NDArray[Any]:
-        return self(partition.data)
-
-    def shape_for(self, rows: Any) -> tuple[int, ...]:
-        return self.shape_of_pairs if rows.ndim == 3 else self.shape
-
-
-def _mapped(blocks: _Blocks, X: Any, name: str) -> Any:
-    """The answers to the chunks of the pairs, as chunks of a dask array."""
-    if isinstance(X, Partitions):
-        return _joined(X, blocks)
+def _mapped(function: Callable[[Any], NDArray[Any]], none: NDArray[Any], X: Any, name: str) -> Any:
+    """The answers to the chunks of the pairs, as chunks of a dask array; `none` are those to no pairs."""
     import dask
     import dask.array as da
 
-    array: Any = X
-    function: Callable[..., NDArray[Any]] = blocks
-    others: dict[str, Any] = {}
+    shape, dtype = none.shape[1:], none.dtype
+    if isinstance(X, Partitions):
+        counts = X.n_rows or (np.nan,) * len(X)
+        parts = zip(mapped_partitions(X, partial(_to_partition, function, none)), counts, strict=True)
+        arrays = [da.from_delayed(part, (count, *shape), dtype=dtype) for part, count in parts]
+        return da.concatenate(arrays, allow_unknown_chunksizes=True)
+    array, points = X, None
     if isinstance(X, DaskTuples):
-        array, function, others = X.index, blocks.of_index, {"points": dask.delayed(X.points, pure=True)}
+        array, points = X.index, dask.delayed(X.points, pure=True)
     elif hasattr(X, "divisions"):
         array = X.astype(np.float64).to_dask_array()
     array = array.rechunk({axis: -1 for axis in range(1, array.ndim) if len(array.chunks[axis]) > 1})
-    shape = blocks.shape_for(X)
     return da.map_blocks(
-        function,
+        partial(_to_block, function, none),
         array,
-        **others,
+        points=points,
         token=name,
         drop_axis=list(range(1, array.ndim)),
         new_axis=list(range(1, 1 + len(shape))),
         chunks=(array.chunks[0], *((size,) for size in shape)),
-        dtype=blocks.dtype,
-        meta=np.empty((0,) * (1 + len(shape)), dtype=blocks.dtype),
+        dtype=dtype,
+        meta=none,
     )
 
 
-def _joined(partitions: Partitions, blocks: _Blocks) -> Any:
-    import dask.array as da
+def _to_block(
+    function: Callable[[Any], NDArray[Any]], none: NDArray[Any], rows: NDArray[Any], points: Any = None
+) -> NDArray[Any]:
+    """The answers to rows of pairs, or of the numbers of their points."""
+    if len(rows) == 0:
+        return none
+    return function(rows if points is None else Tuples(np.asarray(points), rows))
 
-    shape = blocks.shape_of_pairs if partitions.are_pairs else blocks.shape
-    counts = partitions.n_rows or (np.nan,) * len(partitions)
-    parts = zip(mapped_partitions(partitions, blocks.of_partition), counts, strict=True)
-    return da.concatenate(
-        [da.from_delayed(part, (count, *shape), dtype=blocks.dtype) for part, count in parts],
-        allow_unknown_chunksizes=True,
-    )
+
+def _to_partition(function: Callable[[Any], NDArray[Any]], none: NDArray[Any], partition: Partition) -> NDArray[Any]:
+    return _to_block(function, none, partition.data)
 
 
 def _count_right(learner: Any, partition: Partition) -> FloatArray:
@@ -307,16 +265,104 @@ def _checked(learner: Any, X: Any) -> Any:
     return fitted
 
 
+def _existing(result: _Result | None, when: str) -> _Result:
+    """A result that not every fit has."""
+    if result is None:
+        raise AttributeError(when)
+    return result
+
+
 class MetricLearner(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     ClassifierMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """An estimator whose results all follow from its fit, `fit_`."""
+    """An estimator that fits with its own parameters, and whose results all follow from its fit, `fit_`."""
 
     fit_: Fit
     n_features_in_: int
+    warm_start: bool
+    verbose: int
+
+    def _store(self, given: dict[str, Any]) -> None:
+        """Keep the arguments of `__init__` under their names, which is all that scikit-learn allows there."""
+        for name in self._get_param_names():
+            setattr(self, name, given[name])
+
+    def _fit(
+        self,
+        *given: Any,
+        noun: str = "pairs",
+        groups: Any,
+        feature_names: Any,
+        checkpoint: str | os.PathLike[str] | None,
+        judged: dict[str, Any] | None = None,
+        **limits: Any,
+    ) -> Self:
+        """Read judgements, `judged` as well, and learn from them, from the last metric if that is asked for."""
+        kept = None if checkpoint is None else Checkpoint(checkpoint)  # what can't be written is refused first
+        with showing(int(self.verbose)) as shown:
+            with shown.stage(f"reading the {noun}"):
+                judgements = self._read(self, *given, **(judged or {}))
+            groups = None if groups is None else resolve_groups(groups, judgements.data)
+            start = self._start(judgements) if self.warm_start else None
+            columns = Columns.of(self, feature_names)
+            self.fit_to(judgements, start=start, columns=columns, groups=groups, checkpoint=kept, limits=limits)
+        self.fit_.warn(stacklevel=3)
+        return self
+
+    def _start(self, judgements: Judgements) -> Metric | None:
+        """The metric of the last fit, if it has the columns and the thresholds of these judgements."""
+        last = self.fit_.metric if hasattr(self, "fit_") else None
+        if last is None or len(last.factor) != self.n_features_in_ or len(last.thresholds) != judgements.n_thresholds:
+            return None
+        return last
+
+    def fit_to(
+        self,
+        judgements: Judgements,
+        *,
+        start: Metric | None = None,
+        columns: Columns | None = None,
+        groups: Any = None,
+        checkpoint: Checkpoint | None = None,
+        limits: dict[str, Any] | None = None,
+    ) -> Self:
+        """Learn from validated judgements, without warnings; `limits` are settings that are not parameters."""
+        settings = Settings.of(self, **(limits or {}))
+        self.fit_ = fit(judgements, settings, start=start, columns=columns, groups=groups, checkpoint=checkpoint)
+        self.n_features_in_ = judgements.n_columns
+        if columns is not None and columns.names_in_data is not None:
+            self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
+        return self
+
+    def learn(self, judgements: Judgements) -> Fit:
+        """Return the fit to validated judgements, without storing it."""
+        return fit(judgements, Settings.of(self))
+
+    def read(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        annotators: Any = None,
+        comparisons: Any = None,
+        estimator: Any = None,
+    ) -> Judgements:
+        """Validate judgements in memory to learn from; `estimator`, by default this learner, learns their columns."""
+        refuse_partitions(X)
+        return self._read(estimator or self, X, y, sample_weight, annotators=annotators, comparisons=comparisons)
+
+    @property
+    def _meaning(self) -> dict[str, Any]:
+        """What labels mean, as for `read_judgements`."""
+        return {}
+
+    def _read(self, estimator: Any, X: Any, y: Any, sample_weight: Any, **judged: Any) -> Judgements:
+        """Validate judgements, called by a method that the user calls."""
+        return read_judgements(estimator, X, y, sample_weight, **self._meaning, **judged, stacklevel=5)
 
     @property
     def metric_(self) -> Metric:
@@ -383,18 +429,17 @@ class MetricLearner(
     @property
     def annotators_(self) -> AnnotatorTable:
         """With annotators: how strict each is, and how far each agrees."""
-        table = self._fitted().annotators
-        if table is None:
-            raise AttributeError("annotators_ exists only after fit(..., annotators=ids); here there were none.")
-        return table
+        return _existing(
+            self._fitted().annotators, "annotators_ exists only after fit(..., annotators=ids); here there were none."
+        )
 
     @property
     def comparison_noise_(self) -> ComparisonNoise:
         """With comparisons beside pairs: their noise relative to that of the pairs, set or estimated."""
-        noise = self._fitted().comparison_noise
-        if noise is None:
-            raise AttributeError("comparison_noise_ exists only for pairs with comparisons, fit(..., comparisons=...).")
-        return noise
+        return _existing(
+            self._fitted().comparison_noise,
+            "comparison_noise_ exists only for pairs with comparisons, fit(..., comparisons=...).",
+        )
 
     @property
     def fit_statistics_(self) -> FitStatistics:
@@ -404,29 +449,23 @@ class MetricLearner(
     @property
     def noise_comparison_(self) -> dict[str, dict[str, float]]:
         """With noise="auto": the comparison of the noises."""
-        choice = self._fitted().noise_choice
-        if choice is None:
-            raise AttributeError('noise_comparison_ exists only with noise="auto"; here the noise was set.')
-        return choice.comparison
+        return _existing(
+            self._fitted().noise_choice, 'noise_comparison_ exists only with noise="auto"; here the noise was set.'
+        ).comparison
 
     @property
     def choice_(self) -> Choice:
         """What "auto" tried on held-out judgements, and what it chose."""
-        choice = self._fitted().choice
-        if choice is None:
-            raise AttributeError('choice_ exists only if a setting was "auto"; here all were set.')
-        return choice
+        return _existing(self._fitted().choice, 'choice_ exists only if a setting was "auto"; here all were set.')
 
     @property
     def baseline_(self) -> Baseline:
         """The most frequent answer, the plain distance and the learned metric, on the same held-out judgements."""
-        baseline = self._fitted().baseline
-        if baseline is None:
-            raise AttributeError(
-                "baseline_ exists only if judgements were held out to choose a setting; here all were set, or there "
-                "were too few judgements. `closefar evaluate` and the report compare with the plain distance as well."
-            )
-        return baseline
+        return _existing(
+            self._fitted().baseline,
+            "baseline_ exists only if judgements were held out to choose a setting; here all were set, or there "
+            "were too few judgements. `closefar evaluate` and the report compare with the plain distance as well.",
+        )
 
     @property
     def data_problems(self) -> tuple[str, ...]:

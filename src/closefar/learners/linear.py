@@ -1,110 +1,82 @@
-"""The estimator for close/far labels: it passes its parameters on and keeps the fit, without any mathematics."""
+"""The estimators for close/far labels, for levels and for comparisons: their parameters, and what differs."""
 
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from typing import Any, Self
 
-import numpy as np
-
 from closefar.arrays import FloatArray
-from closefar.fitting import CalibratedThreshold, Checkpoint, Fit, Settings, calibrate_threshold, fit, showing
-from closefar.judgements import Columns, Judgements, is_partitioned, read_judgements, resolve_groups
-from closefar.judgements.pairs import refuse_partitions
+from closefar.fitting import CalibratedThreshold, calibrate_threshold
+from closefar.judgements import Judgements, is_partitioned
 from closefar.learners.base import MetricLearner
 from closefar.model import Metric
 from closefar.noise import Noise
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The part of fitting that all estimators have in common: judgements in, a fit out.
 
+class PairLearner(MetricLearner):
+    """An estimator of labelled pairs."""
 
-class FittingLearner(MetricLearner):
-    """An estimator that fits with its own parameters."""
-
-    warm_start: bool
-    verbose: int
-
-    def fit_to(
-        self,
-        judgements: Judgements,
-        *,
-        start: Metric | None = None,
-        columns: Columns | None = None,
-        groups: Any = None,
-        checkpoint: Checkpoint | None = None,
-        limits: dict[str, Any] | None = None,
-    ) -> Self:
-        """Learn from validated judgements, without warnings; `limits` are settings that are not parameters."""
-        settings = Settings.of(self, **(limits or {}))
-        self.fit_ = fit(judgements, settings, start=start, columns=columns, groups=groups, checkpoint=checkpoint)
-        self.n_features_in_ = judgements.n_columns
-        if columns is not None and columns.names_in_data is not None:
-            self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
-        return self
-
-    def read(
+    def fit(
         self,
         X: Any,
         y: Any = None,
         sample_weight: Any = None,
         *,
+        groups: Any = None,
         annotators: Any = None,
         comparisons: Any = None,
-        estimator: Any = None,
-    ) -> Judgements:
-        """Validate judgements in memory to learn from; `estimator`, by default this learner, learns their columns."""
-        refuse_partitions(X)
-        more = {"annotators": annotators, "comparisons": comparisons}
-        return self._read(estimator or self, X, y, sample_weight, **more)
-
-    @abstractmethod
-    def _read(
-        self, estimator: Any, X: Any, y: Any, sample_weight: Any, *, annotators: Any = None, comparisons: Any = None
-    ) -> Judgements:
-        """Validate judgements to learn from, called by a method that the user calls."""
-
-    def learn(self, judgements: Judgements) -> Fit:
-        """Return the fit to validated judgements, without storing it."""
-        return fit(judgements, Settings.of(self))
-
-    def _fit(
-        self,
-        *given: Any,
-        noun: str = "pairs",
-        groups: Any,
-        names: Any,
-        checkpoint: str | os.PathLike[str] | None,
-        limits: dict[str, Any],
-        **more: Any,
+        comparison_noise: float | str = 1.0,
+        feature_names: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        max_time: float | None = None,
     ) -> Self:
-        """Read judgements and learn from them, from the last metric if that is asked for."""
-        kept = None if checkpoint is None else Checkpoint(checkpoint)  # what can't be written is refused first
-        with showing(int(self.verbose)) as shown:
-            with shown.stage(f"reading the {noun}"):
-                judgements = self._read(self, *given, **more)
-            found = None if groups is None else resolve_groups(groups, judgements.data)
-            start = self._start(judgements) if self.warm_start else None
-            columns = Columns.of(self, names)
-            self.fit_to(judgements, start=start, columns=columns, groups=found, checkpoint=kept, limits=limits)
-        self.fit_.warn(stacklevel=3)
-        return self
+        """Learn from pairs.
 
-    def _start(self, judgements: Judgements) -> Metric | None:
-        """The metric of the last fit, if it has the columns and the thresholds of these judgements."""
-        last = self.fit_.metric if hasattr(self, "fit_") else None
-        if last is None or len(last.factor) != self.n_features_in_ or len(last.thresholds) != judgements.n_thresholds:
-            return None
-        return last
+        Parameters
+        ----------
+        X : array or frame of shape (n, d), or array of shape (n, 2, d)
+            Differences x - y (or points, measured from the origin), or pairs of points: NumPy
+            arrays and memory maps, data frames, arrays of other libraries (torch, array-api-strict),
+            which are used without conversion, pairs by index (`closefar.Tuples`), pairs in a file
+            (`closefar.open_pairs`), or a row source (`closefar.rows.BlockRows`).  Dask arrays and frames, and
+            pairs opened on a cluster, stay where they are: the current client of Dask computes with them or,
+            without one, this process.
+        y : array of n labels
+            Close or far, as two distinct values.  For `OrdinalMetricLearner`, levels: numbers, an ordered categorical
+            of pandas, or words in the order of the parameter `levels`; each level must have been used.  Opened pairs
+            with labels need none.
+        sample_weight : array of n numbers >= 0, optional
+            A weight of 2 is equivalent to repeating the pair.
+        groups : array of shape (n,) or (n, 2), optional
+            What is held out together when settings are chosen: a group per pair, or the ids of its two points.  By
+            default points that pairs share are detected in (n, 2, d) data and in the index of `Tuples`.
+        annotators : array of n ids, optional
+            Who judged each pair.  Each annotator then has a strictness of their own, see `annotators_`.  A pair may
+            be judged by several.
+        comparisons : tuple (comparisons, y), array or Tuples, optional
+            Triplets (n, 3, d) or quadruplets (n, 4, d) to learn from together with the pairs, as for
+            `ComparisonMetricLearner.fit`, with +1 or -1 for each where some are reversed and, as a third
+            element, their weights.
+        comparison_noise : float or "estimate", default=1.0
+            The noise of the comparisons relative to that of the pairs; "estimate" maximises the profile likelihood,
+            see `comparison_noise_`.
+        feature_names : sequence of d str, optional
+            Names of the columns for output, if `X` is an array without names.
+        checkpoint : path, optional
+            A file that is written about once a second.  If the fit ends early, by a signal, a power failure,
+            `max_time` or an interrupt, the next one with the same data, settings and checkpoint continues it and
+            ends with the same result.  The file is kept: after a complete fit the next one only computes its result
+            again.  A checkpoint of other data or settings is refused.
+        max_time : float, optional
+            Seconds, from when the pairs are validated, after which the fit ends with what it has, and the outcome is
+            "unfinished".  There is always a metric, so finding coordinates and the first step may take longer.
+        """
+        judged = {"annotators": annotators, "comparisons": comparisons}
+        rest = {"groups": groups, "feature_names": feature_names, "checkpoint": checkpoint, "max_time": max_time}
+        return self._fit(X, y, sample_weight, judged=judged, comparison_noise=comparison_noise, **rest)
 
-    def _store(self, given: dict[str, Any]) -> None:
-        """Keep the arguments of `__init__` under their names, which is all that scikit-learn allows there."""
-        for name in self._get_param_names():
-            setattr(self, name, given[name])
 
-
-class LinearMetricLearner(FittingLearner):
+class LinearMetricLearner(PairLearner):
     """Learn a Mahalanobis metric and a threshold from pairs with noisy close/far labels.
 
     Minimises the mean of -log P(label) over M positive semidefinite and tau >= 0, where
@@ -245,85 +217,16 @@ class LinearMetricLearner(FittingLearner):
     ) -> None:
         self._store(locals())
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        annotators: Any = None,
-        comparisons: Any = None,
-        comparison_noise: float | str = 1.0,
-        feature_names: Any = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        max_time: float | None = None,
-    ) -> Self:
-        """Learn from pairs.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n, d), or array of shape (n, 2, d)
-            Differences x - y (or points, measured from the origin), or pairs of points: NumPy
-            arrays and memory maps, data frames, arrays of other libraries (torch, array-api-strict),
-            which are used without conversion, pairs by index (`closefar.Tuples`), pairs in a file
-            (`closefar.open_pairs`), or a row source (`closefar.rows.BlockRows`).  Dask arrays and frames, and
-            pairs opened on a cluster, stay where they are: the current client of Dask computes with them or,
-            without one, this process.
-        y : array of n labels
-            Close or far, as two distinct values.  Opened pairs with labels need none.
-        sample_weight : array of n numbers >= 0, optional
-            A weight of 2 is equivalent to repeating the pair.
-        groups : array of shape (n,) or (n, 2), optional
-            What is held out together when settings are chosen: a group per pair, or the ids of its two points.  By
-            default points that pairs share are detected in (n, 2, d) data and in the index of `Tuples`.
-        annotators : array of n ids, optional
-            Who judged each pair.  Each annotator then has a strictness of their own, see `annotators_`.  A pair may
-            be judged by several.
-        comparisons : tuple (comparisons, y), array or Tuples, optional
-            Triplets (n, 3, d) or quadruplets (n, 4, d) to learn from together with the pairs, as for
-            `ComparisonMetricLearner.fit`, with +1 or -1 for each where some are reversed and, as a third
-            element, their weights.
-        comparison_noise : float or "estimate", default=1.0
-            The noise of the comparisons relative to that of the pairs; "estimate" maximises the profile likelihood,
-            see `comparison_noise_`.
-        feature_names : sequence of d str, optional
-            Names of the columns for output, if `X` is an array without names.
-        checkpoint : path, optional
-            A file that is written about once a second.  If the fit ends early, by a signal, a power failure,
-            `max_time` or an interrupt, the next one with the same data, settings and checkpoint continues it and
-            ends with the same result.  The file is kept: after a complete fit the next one only computes its result
-            again.  A checkpoint of other data or settings is refused.
-        max_time : float, optional
-            Seconds, from when the pairs are validated, after which the fit ends with what it has, and the outcome is
-            "unfinished".  There is always a metric, so finding coordinates and the first step may take longer.
-        """
-        more = {"annotators": annotators, "comparisons": comparisons}
-        limits = {"comparison_noise": comparison_noise, "max_time": max_time}
-        return self._fit(
-            X, y, sample_weight, **more, groups=groups, names=feature_names, checkpoint=checkpoint, limits=limits
-        )
-
-    def _read(
-        self, estimator: Any, X: Any, y: Any, sample_weight: Any, *, annotators: Any = None, comparisons: Any = None
-    ) -> Judgements:
-        return read_judgements(
-            estimator,
-            X,
-            y,
-            sample_weight,
-            far_label=self.far_label,
-            annotators=annotators,
-            comparisons=comparisons,
-            stacklevel=5,
-        )
+    @property
+    def _meaning(self) -> dict[str, Any]:
+        return {"far_label": self.far_label}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The estimator for levels of pairs.
 
 
-class OrdinalMetricLearner(FittingLearner):
+class OrdinalMetricLearner(PairLearner):
     """Learn a Mahalanobis metric and thresholds from pairs that were rated on a scale of levels.
 
     Minimises the mean of -log P(level) over M positive semidefinite and thresholds
@@ -392,52 +295,9 @@ annotators_, comparison_noise_, fit_statistics_, fit_
     ) -> None:
         self._store(locals())
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        annotators: Any = None,
-        comparisons: Any = None,
-        comparison_noise: float | str = 1.0,
-        feature_names: Any = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        max_time: float | None = None,
-    ) -> Self:
-        """Learn from rated pairs.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n, d), or array of shape (n, 2, d)
-            Differences or pairs, as for `LinearMetricLearner.fit`; not on a cluster.
-        y : array of n levels
-            Numbers, an ordered categorical of pandas, or words in the order of the parameter `levels`.  Each level
-            must have been used.
-        sample_weight, groups, annotators, comparisons, comparison_noise, feature_names, checkpoint, max_time
-            As for `LinearMetricLearner.fit`.
-        """
-        more = {"annotators": annotators, "comparisons": comparisons}
-        limits = {"comparison_noise": comparison_noise, "max_time": max_time}
-        return self._fit(
-            X, y, sample_weight, **more, groups=groups, names=feature_names, checkpoint=checkpoint, limits=limits
-        )
-
-    def _read(
-        self, estimator: Any, X: Any, y: Any, sample_weight: Any, *, annotators: Any = None, comparisons: Any = None
-    ) -> Judgements:
-        return read_judgements(
-            estimator,
-            X,
-            y,
-            sample_weight,
-            levels=self.levels,
-            is_graded=True,
-            annotators=annotators,
-            comparisons=comparisons,
-            stacklevel=5,
-        )
+    @property
+    def _meaning(self) -> dict[str, Any]:
+        return {"levels": self.levels, "is_graded": True}
 
     def decision_function(self, X: Any, annotator: Any = None) -> Any:
         """Return the squared distance of each pair, to compare with `thresholds_`.
@@ -463,7 +323,7 @@ annotators_, comparison_noise_, fit_statistics_, fit_
 # The estimator for comparisons: triplets and quadruplets.
 
 
-class ComparisonMetricLearner(FittingLearner):
+class ComparisonMetricLearner(MetricLearner):
     """Learn a Mahalanobis metric from comparisons of distances.
 
     A triplet (a, b, c) says that a is closer to b than to c, and a quadruplet (a, b, c, e) that a and b are
@@ -549,14 +409,11 @@ fit_statistics_, fit_
         feature_names, checkpoint, max_time
             As for `LinearMetricLearner.fit`.
         """
-        rest = {"groups": groups, "names": feature_names, "checkpoint": checkpoint, "limits": {"max_time": max_time}}
+        rest = {"groups": groups, "feature_names": feature_names, "checkpoint": checkpoint, "max_time": max_time}
         return self._fit(X, y, sample_weight, noun="comparisons", **rest)
 
-    def _read(
-        self, estimator: Any, X: Any, y: Any, sample_weight: Any, *, annotators: Any = None, comparisons: Any = None
-    ) -> Judgements:
-        if annotators is not None or comparisons is not None:
-            given = "annotators" if annotators is not None else "comparisons"
+    def _read(self, estimator: Any, X: Any, y: Any, sample_weight: Any, **judged: Any) -> Judgements:
+        for given in [name for name, value in judged.items() if value is not None]:
             raise ValueError(
                 f"{given} belong to pairs, not to comparisons; got {given} for a ComparisonMetricLearner. Leave them "
                 "out, or fit pairs with a LinearMetricLearner."

@@ -3,244 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from closefar.errors import command_words
-from closefar.fitting import (
-    AnnotatorTable,
-    AnnotatorVerdict,
-    Baseline,
-    Choice,
-    ComparisonNoise,
-    Fit,
-    FitStatistics,
-    Scorer,
-    Settings,
-    Tried,
-    count_parameters,
-    measured_statistics,
-)
-from closefar.judgements import Columns, Judgements, Kind, Sides
-from closefar.learners.linear import ComparisonMetricLearner, FittingLearner, LinearMetricLearner, OrdinalMetricLearner
-from closefar.model import Metric, ModelFileError, contents_of, load_with_header
-from closefar.model.modelfile import encode
-from closefar.plain import plain
-from closefar.rows import column_scales, rows_of
-from closefar.solve import Certificate, Outcome
-from closefar.tables import Encoding, Pairs, Source, labels_of, open_table, others_of
+from closefar.model import Metric, ModelFileError
+from closefar.model.metric import contents_of, load_with_header
+from closefar.model.modelfile import check, encode
+from closefar.tables import Encoding, Pairs, Source, open_table
 
+# Fits and learners need scikit-learn, which is slow to import: only methods that make one import them.
 if TYPE_CHECKING:
-    from closefar.fitting import Fit, Scorer, Settings
+    from closefar.fitting import Fit, Scorer
     from closefar.judgements import Kind
     from closefar.learners.base import MetricLearner
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Fits restored from model files.
-
-
-_LEARNERS: dict[Kind, type[FittingLearner]] = {
-    Kind.CLOSE_FAR: LinearMetricLearner,
-    Kind.LEVELS: OrdinalMetricLearner,
-    Kind.COMPARISONS: ComparisonMetricLearner,
-}
-
-_OF_ANNOTATORS = ("strictness", "strictness_errors", "agreement", "kappa", "information")
-
-# The settings that may be chosen, and arguments of `fit`.
-_CHOSEN = ("noise", "alpha", "prior", "rank", "flip_rate", "scale", "shifts", "price", "whitens")
-_OF_FIT = ("comparison_noise", "strictness_width")
-
-_SEEN_BEFORE = (
-    "These are the training pairs of the metric before truncation, so the figures are better than for new pairs."
-)
-
-
-def known_facts(settings: Settings) -> dict[str, Any]:
-    """The settings of a fit that its parameters do not say."""
-    return {name: getattr(settings, name) for name in (*_CHOSEN, *_OF_FIT)}
-
-
-def learner_of(kind: Kind, parameters: dict[str, Any], classes: tuple[str, ...]) -> FittingLearner:
-    """Build the learner of a kind of judgement, with these of its parameters that it has."""
-    known = _LEARNERS[kind]().get_params()
-    given = {**parameters, "levels": list(classes), "far_label": classes[-1] if classes else None}
-    return _LEARNERS[kind](**{name: value for name, value in given.items() if name in known})
-
-
-def judgements_for(columns: Columns, sides: Sides, table: Pairs) -> Judgements:
-    """Validate the judgements of a table, which must have the columns and the labels of a fit."""
-    given = (table.data, labels_of(table), table.weights)
-    if table.are_comparisons:
-        return Judgements.read_comparisons(columns, *given, fitting=False)
-    others = others_of(table)
-    compared = others.pop("comparisons", None)
-    read = Judgements.read_more(columns, *given, sides=sides, **others)
-    return read if compared is None else read.with_comparisons(columns, compared)
-
-
-def restore_fit(metric: Metric, classes: tuple[str, ...], facts: dict[str, Any], beside: dict[str, Metric]) -> Fit:
-    """Build the fit of a metric, without the pairs that it was fitted to; `beside` are other metrics of its file."""
-    statistics = _restored(FitStatistics, facts["statistics"])
-    _check(len(statistics.column_scales) == len(metric.factor), "column_scales")
-    _check(facts["rank"] is None or isinstance(facts["rank"], int), "rank")
-    kind = Kind(facts["kind"])
-    _check(set(facts["parameters"]) <= set(LinearMetricLearner().get_params()), "parameters")
-    settings, known = _settings(kind, facts, classes, beside)
-    return Fit(
-        settings=settings,
-        known=known,
-        metric=metric,
-        certificate=_restored(Certificate, facts["certificate"]),
-        history=(),
-        n_iter=facts["n_iter"],
-        statistics=statistics,
-        problems=tuple(str(problem) for problem in facts["problems"]),
-        rank=facts["rank"],
-        sides=Sides.in_order(classes),
-        columns=Columns(len(metric.factor), metric.feature_names),
-        judgements=None,
-        kind=kind,
-        comparison_noise=_comparison_noise(facts["comparison_noise"]),
-        annotators=_annotators(facts["annotators"]),
-        choice=_choice(facts["choice"]),
-        baseline=_baseline(facts["baseline"], beside.get("plain")),
-        engine=str(facts["engine"]),
-    )
-
-
-def metric_alone(
-    metric: Metric, classes: tuple[str, ...], outcome: Outcome, before: Fit | None, table: Pairs, *, is_known: bool
-) -> Fit:
-    """Build a fit for a metric that was truncated, or stored without its fit, from labelled pairs.
-
-    `before` is the fit before truncation; `is_known` says whether these are its pairs.
-    """
-    sides, columns = Sides.in_order(classes), Columns(len(metric.factor), metric.feature_names)
-    given = replace(judgements_for(columns, sides, table), annotators=None, comparisons=None).counted()
-    has_origin, squared, scorer = metric.origin is not None, metric.measure(given.data), Scorer(metric)
-    if before is None:
-        parameters = {"noise": metric.noise, "alpha": 0.0, "fit_origin": has_origin, "flip_rate": metric.flip_rate}
-        settings = known = Settings.of(learner_of(given.kind, parameters, classes))
-        scales = column_scales(rows_of(given.data), given.shares, centred=has_origin)
-    else:
-        settings, known, scales = before.settings, before.known, np.array(before.statistics.column_scales)
-    n_thresholds = len(metric.thresholds)
-    n_parameters = count_parameters(len(metric.factor), metric.rank or None, n_thresholds=n_thresholds)
-    return Fit(
-        settings=settings,
-        known=known,
-        metric=metric,
-        certificate=Certificate.without_fit(outcome, scorer.score(given, squared).loss, metric.rank),
-        history=(),
-        n_iter=0,
-        statistics=measured_statistics(given, squared, scorer, scales, n_parameters),
-        problems=(_SEEN_BEFORE,) if is_known else (),
-        rank=metric.rank,
-        sides=sides,
-        columns=columns,
-        judgements=None,
-        kind=given.kind,
-    )
-
-
-def _settings(
-    kind: Kind, facts: dict[str, Any], classes: tuple[str, ...], beside: dict[str, Metric]
-) -> tuple[Settings, Settings]:
-    """The settings as given, and with what was chosen."""
-    given, known = _objects(facts["parameters"], beside), _objects(facts["known"], beside)
-    numbers = (known["alpha"], known["scale"], *known["shifts"])
-    _check(all(isinstance(number, int | float) for number in numbers), "known")
-    known["shifts"] = tuple(known["shifts"])
-    settings = Settings.of(learner_of(kind, given, classes), **{name: known[name] for name in _OF_FIT})
-    return settings, settings.but(**{name: known[name] for name in _CHOSEN})
-
-
-def _objects(values: dict[str, Any], beside: dict[str, Metric]) -> dict[str, Any]:
-    """Settings from a file, with the objects that it names."""
-    found = dict(values)
-    if isinstance(found["flip_rate"], list):
-        found["flip_rate"] = tuple(found["flip_rate"])
-    if found["prior"] == "metric":
-        found["prior"] = beside["prior"]
-    return found
-
-
-def _comparison_noise(values: dict[str, Any] | None) -> ComparisonNoise | None:
-    if values is None:
-        return None
-    interval = values["interval"]
-    return ComparisonNoise(float(values["value"]), interval and (float(interval[0]), float(interval[1])))
-
-
-def _annotators(values: dict[str, Any] | None) -> AnnotatorTable | None:
-    if values is None:
-        return None
-    columns = {name: np.array(values[name]) for name in ("judgements", *_OF_ANNOTATORS)}
-    _check({column.shape for column in columns.values()} == {(len(values["names"]),)}, "annotators")
-    rates = values["flip_rates"]
-    return AnnotatorTable(
-        names=tuple(values["names"]),
-        flip_rates=None if rates is None else np.array(rates, dtype=np.float64),
-        verdicts=tuple(map(AnnotatorVerdict, values["verdicts"])),
-        width=float(values["width"]),
-        **columns,
-    )
-
-
-def _choice(values: dict[str, Any] | None) -> Choice | None:
-    if values is None:
-        return None
-    table = tuple(Tried(*each) for each in values["table"])
-    for each in table:
-        _check(all(isinstance(number, int | float) for number in (each.alpha, each.flip_rate, *each[5:])), "choice")
-    choice: Choice = _restored(Choice, {**values, "table": table})
-    return choice
-
-
-def _baseline(values: dict[str, Any] | None, plain: Metric | None) -> Baseline | None:
-    if values is None:
-        return None
-    baseline: Baseline = _restored(Baseline, {**values, "metric": plain})
-    return baseline
-
-
-_KINDS: dict[str, Any] = {
-    "float": (int, float),
-    "float | None": (int, float, type(None)),
-    "int": int,
-    "int | None": (int, type(None)),
-    "bool": bool,
-    "str": str,
-    "tuple[float, ...]": list,
-    "Outcome": str,
-    "tuple[Tried, ...]": tuple,
-    "Metric | None": (Metric, type(None)),
-}
-_CONVERSIONS: dict[str, Any] = {"tuple[float, ...]": tuple, "Outcome": Outcome}
-
-
-def _restored(kind: Any, values: dict[str, Any]) -> Any:
-    """Build a dataclass of plain values from JSON; each value must have the type of its field."""
-    restored = {}
-    for each in fields(kind):
-        value, type_name = values[each.name], str(each.type)
-        _check(isinstance(value, _KINDS[type_name]), each.name)
-        restored[each.name] = _CONVERSIONS.get(type_name, _as_it_is)(value)
-    return kind(**restored)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-def _check(is_right: bool, name: str) -> None:
-    if not is_right:
-        raise ValueError(f"its {name} has the wrong type")
-
 
 _WORDS = ("close", "far")
 _ROWS_AT_ONCE = 1 << 16
@@ -286,32 +64,12 @@ class Model:
     def of(cls, learner: MetricLearner, table: Pairs, source: Source) -> Model:
         """Build the model of a learner that was fitted to a table."""
         from closefar.fitting import Fit
-        from closefar.questions import summarize
+        from closefar.learners.stored_fit import classes_of, metrics_beside, store_fit
 
         fit = Fit.of(learner)
-        classes = _classes_of(fit)
-        parameters = {**fit.settings.parameters, "device": None, "far_label": fit.sides.far}
-        facts = {
-            "kind": fit.kind,
-            "parameters": parameters | _named(fit.settings),
-            "known": known_facts(fit.known) | _named(fit.known),
-            "certificate": {**vars(fit.certificate), "status": fit.certificate.status},
-            "statistics": fit.statistics,
-            "rank": fit.rank,
-            "comparison_noise": fit.comparison_noise,
-            "annotators": fit.annotators,
-            "choice": fit.choice,
-            "baseline": None if fit.baseline is None else {**vars(fit.baseline), "metric": None},
-            "n_iter": fit.n_iter,
-            "engine": fit.engine,
-            "problems": fit.problems,
-            "fingerprint": _fingerprint(table),
-            "summary": command_words(summarize(fit)),
-        }
+        facts, beside = store_fit(fit, _fingerprint(table)), metrics_beside(fit)
         names = {name: getattr(source, name) for name in (*_REMEMBERED, *_LISTS)} | {"na_values": [*source.na_values]}
-        return cls(
-            fit.metric, classes, table.encoding, names, table.is_single, plain(facts), beside=_metrics_beside(fit)
-        )
+        return cls(fit.metric, classes_of(fit), table.encoding, names, table.is_single, facts, beside=beside)
 
     def to_bytes(self) -> bytes:
         """Return the content of the model file."""
@@ -338,26 +96,26 @@ class Model:
                 encoding = Encoding.of_numbers(metric.column_names)
                 return cls(metric, _words_of(metric), encoding, {}, metric.origin is not None, None)
             classes = tuple(header["classes"])
-            _check(all(isinstance(word, str) for word in classes), "classes")
-            _check(len(classes) == (metric.n_levels if metric.thresholds else 0), "classes")
+            check(all(isinstance(word, str) for word in classes), "classes")
+            check(len(classes) == (metric.n_levels if metric.thresholds else 0), "classes")
             encoding = Encoding.from_json(header["encoding"])
             if encoding.feature_names != metric.feature_names:
                 raise ValueError("its columns do not match its metric")
             names = dict(header["names"])
-            _check(all(isinstance(names.get(name) or "", str) for name in _REMEMBERED), "names")
+            check(all(isinstance(names.get(name) or "", str) for name in _REMEMBERED), "names")
             for name, sizes in zip(_LISTS, ((2,), (3, 4)), strict=True):
                 given = names.get(name)
-                _check(given is None or (len(given) in sizes and all(isinstance(each, str) for each in given)), name)
-            _check(all(isinstance(word, str) for word in names.get("na_values") or ()), "na_values")
+                check(given is None or (len(given) in sizes and all(isinstance(each, str) for each in given)), name)
+            check(all(isinstance(word, str) for word in names.get("na_values") or ()), "na_values")
             truncated = header.get("truncated")
-            _check(truncated is None or isinstance(truncated["rank"], int), "rank")
+            check(truncated is None or isinstance(truncated["rank"], int), "rank")
             is_single = bool(header["is_single"])
             model = cls(metric, classes, encoding, names, is_single, header["fit"], truncated, beside)
             if model._facts is not None:
-                _check(isinstance(model._facts["fingerprint"], str), "fingerprint")
-                _check(isinstance(model._facts["summary"], str), "summary")
-                _check(isinstance(model.comparison_noise, float) and model.comparison_noise > 0, "comparison_noise")
-                _check(len(model.annotators) == len(model._of_annotators("strictness")), "annotators")
+                check(isinstance(model._facts["fingerprint"], str), "fingerprint")
+                check(isinstance(model._facts["summary"], str), "summary")
+                check(isinstance(model.comparison_noise, float) and model.comparison_noise > 0, "comparison_noise")
+                check(len(model.annotators) == len(model._of_annotators("strictness")), "annotators")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelFileError(f"{path} does not describe a model ({error}). Fit it again.") from error
         return model
@@ -462,6 +220,7 @@ class Model:
                 "this needs a model with its fit; got a metric that was truncated, or saved by Metric.save. "
                 "Make the model with `closefar fit`; --rank limits its rank."
             )
+        from closefar.learners.stored_fit import learner_of
 
         fit = self._fit(self.fit, training)
         learner = learner_of(fit.kind, fit.settings.parameters, self.classes)
@@ -470,6 +229,7 @@ class Model:
 
     def fit_on(self, table: Pairs) -> Fit:
         """Return the fit, with these pairs if they are its training pairs; for a metric alone, its figures on them."""
+        from closefar.learners.stored_fit import metric_alone
         from closefar.solve import Outcome
 
         is_known = self.is_fitted_to(table)
@@ -485,6 +245,7 @@ class Model:
         return self.truncated["fit"] if self.fit is None and self.truncated is not None else self.fit
 
     def _fit(self, facts: dict[str, Any], training: Pairs | None = None) -> Fit:
+        from closefar.learners.stored_fit import judgements_for, restore_fit
         from closefar.questions import summarize
 
         try:
@@ -495,31 +256,6 @@ class Model:
         if training is None:
             return fit
         return replace(fit, judgements=judgements_for(fit.columns, fit.sides, training))
-
-
-def _classes_of(fit: Fit) -> tuple[str, ...]:
-    """The words of the labels from closest to farthest; comparisons have none."""
-    if not fit.metric.thresholds:
-        return ()
-    levels = fit.sides.classes.tolist() if fit.sides.is_graded else (fit.sides.close, fit.sides.far)
-    return tuple(map(str, levels))
-
-
-def _metrics_beside(fit: Fit) -> dict[str, Metric]:
-    """The plain distance, and what M was shrunk to, where it is a metric."""
-    plain_distance = None if fit.baseline is None else fit.baseline.metric
-    prior = fit.settings.prior
-    found = {"plain": plain_distance, "prior": prior if isinstance(prior, Metric) else None}
-    return {name: metric for name, metric in found.items() if metric is not None}
-
-
-def _named(settings: Settings) -> dict[str, Any]:
-    """The settings that may be objects, by their names; a metric is an array of the file."""
-    noise, prior = settings.noise, settings.prior
-    return {
-        "noise": noise if isinstance(noise, str) else noise.name,
-        "prior": "metric" if isinstance(prior, Metric) else prior,
-    }
 
 
 def _words_of(metric: Metric) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """The learned metric: its directions, its model file, and its exports to other programs."""
 
 from closefar.model.factors import Directions, loadings
-from closefar.model.metric import ZERO, Metric, contents_of, in_data_scale, load, load_with_header
+from closefar.model.metric import ZERO, Metric, in_data_scale, load
 from closefar.model.modelfile import ModelFileError
-from closefar.model.scores import Scored, ScoredLevels
+from closefar.model.thresholds import Scored, ScoredLevels
 
 __all__ = [
     "ZERO",
@@ -12,9 +12,7 @@ __all__ = [
     "ModelFileError",
     "Scored",
     "ScoredLevels",
-    "contents_of",
     "in_data_scale",
     "load",
-    "load_with_header",
     "loadings",
 ]

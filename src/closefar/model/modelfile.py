@@ -84,6 +84,12 @@ def read(
     return arrays, header
 
 
+def check(holds: bool, name: str) -> None:
+    """Refuse a part of a header that is not of its type."""
+    if not holds:
+        raise ValueError(f"its {name} has the wrong type")
+
+
 class _OtherFormatError(Exception):
     """The file has an earlier or a later format."""
 

@@ -20,13 +20,13 @@ from scipy.optimize import minimize
 from scipy.stats import cauchy, chi2, norm
 
 from closefar.arrays import TINY, TURNED, BoolArray, FloatArray, IndexArray, as_float64, is_indexed, is_source, to_numpy
-from closefar.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
 from closefar.errors import either, setting, words_of
 from closefar.fitting import Fit, Fitted, Scorer, Scores, choose_noise, count_uncertain, fit, without_penalty
 from closefar.judgements import Judgements, Kind, Tuples, effective_number, find_points, sample_rows
 from closefar.model import ZERO, Metric, Scored
 from closefar.noise import NOISES, FlipRate, Noise, has_flips
 from closefar.packed import form_gradients
+from closefar.plot_style import COLOURS, REFERENCE, add_legend, axes_or_new
 from closefar.questions.dependence import Dependence, points_of_legs, units_of_all, units_with_comparisons
 from closefar.questions.likelihood import LabelModel, combined_legs, differences, kept_share
 from closefar.questions.moves import MOST_MOVES, MarginMoves, pseudo_inverse, read_for, scaled_eigh

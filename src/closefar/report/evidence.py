@@ -29,10 +29,10 @@ from closefar.report.wording import count
 
 
 _LIMIT = 2e10  # of one part
-_FEWEST_PAIRS = 2000
+_FEWEST_PAIRS = 2000  # which know a share of one half to 2.2 percentage points
 _MOST_PAIRS = 30_000  # which know an accuracy to 0.6 percentage points
 _FEWEST_PASSES = 20.0  # where a fit began near its end
-_FEW_FEATURES = 16
+_FEW_FEATURES = 16  # up to which the proof of a fit takes no longer than the fit
 _MOST_NUMBERS = 4e6  # in memory at once
 
 
@@ -59,7 +59,7 @@ class Effort:
         return self.n_features > _FEW_FEATURES
 
     def pairs_to_judge(self, n: int, n_rounds: int = 1) -> int:
-        """How many of n pairs to judge out of fold, so many times."""
+        """How many of n pairs to judge out of fold, in this many rounds."""
         return self._affordable(n, 2.0 * _LIMIT, 5.0 * n_rounds * (self.fit + self.moves))
 
     def folds(self, n: int, usual: int) -> int:
@@ -98,7 +98,7 @@ class Effort:
         return int(np.clip(limit / max(work_per_pair, 1.0), min(n, _FEWEST_PAIRS), min(n, _MOST_PAIRS)))
 
 
-_FOLDS = 5
+_FOLDS = 5  # as is usual: each fit sees four fifths of the pairs
 _DIVISIONS = 3  # of points that are all linked by pairs: each tests about a fifth of these
 
 
@@ -298,7 +298,7 @@ def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, 
 
 
 def _group_splits(judged: Judgements, groups: NDArray[Any], n_folds: int, n_divisions: int, seed: int) -> list[Split]:
-    """Splits that keep groups or points apart, of which each pair is tested by one at the most."""
+    """Splits that keep groups or points apart, of which at most one tests each pair."""
     n_folds = most_folds(n_folds, judged, groups, seed=seed)
     is_tested, found = np.zeros(len(judged), dtype=bool), []
     for division in range(n_divisions if n_folds else 0):

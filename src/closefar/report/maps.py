@@ -18,9 +18,9 @@ from closefar.report.wording import count, percent
 # What the points of a map are coloured by: the column with few values that weighs most, or the strongest one.
 
 
-_MOST_COLOURS = 6
-_SHADES = 5
-_MOST_TRIED = 50
+_MOST_COLOURS = 6  # of the palette
+_SHADES = 5  # that a reader can distinguish
+_MOST_TRIED = 50  # columns, the heaviest first
 _NOTABLE = 0.02  # a column with few values that weighs less than this share says too little
 
 
@@ -95,7 +95,7 @@ def _of_numbers(name: str, values: FloatArray) -> Colouring:
     return Colouring(name, codes, groups)
 
 
-_MOST_MARKS = 2000
+_MOST_MARKS = 2000  # more of them would hide each other
 _MOST_PAIRS = 20_000  # whose points are looked for
 _DIGITS = 4
 

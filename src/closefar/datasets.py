@@ -1,7 +1,8 @@
-"""Simulated judgements of every kind, with the truth that they come from."""
+"""Example data: simulated judgements, pairs made from points, and tables of patients."""
 
 from __future__ import annotations
 
+import math
 import numbers
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,6 +16,22 @@ from closefar.arrays import LEGS, TURNED, BoolArray, FloatArray, IndexArray
 from closefar.judgements import Tuples
 from closefar.model import Metric
 from closefar.noise import NOISES, Noise, get_noise
+
+__all__ = [
+    "LabelledPairs",
+    "PairCount",
+    "Panel",
+    "PatientJudgements",
+    "PatientTables",
+    "SimulatedJudgements",
+    "count_pairs",
+    "judge_patients",
+    "make_judgements",
+    "make_pairs",
+    "make_patients",
+    "pairs_from_points",
+    "solve_noise_scale",
+]
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Simulated annotators: who judges what, how strictly, and how often at random.
@@ -30,7 +47,7 @@ class Panel:
     strictness : array of shape (n_annotators,)
         What each adds to the thresholds: a strict annotator needs a larger squared distance to say far.
     flip_rates : array of shape (n_annotators,) or (n_annotators, 2)
-        The share of each one's answers that are wrong whatever the distance, or those of close and of far pairs.
+        The share of each one's answers that are wrong regardless of the distance, or those of close and of far pairs.
     at_random : array of shape (n_annotators,)
         Who answers at random.
     who : array of shape (n,)
@@ -47,7 +64,7 @@ class Panel:
         return f"Panel({len(self.names)} annotators, {np.count_nonzero(self.at_random)} of them at random)"
 
 
-def draw_panel(
+def _draw_panel(
     who: IndexArray,
     n_annotators: int,
     spread: float,
@@ -76,8 +93,8 @@ def draw_panel(
     return Panel(names, strictness, chance, at_random, who)
 
 
-def assign(n: int, n_repeats: int, n_annotators: int, rng: np.random.Generator) -> IndexArray:
-    """Who judges: annotators in turn, in an order that changes each time, and never twice the same pair."""
+def _assign(n: int, n_repeats: int, n_annotators: int, rng: np.random.Generator) -> IndexArray:
+    """Who judges: annotators in turn, in an order that changes each time, and never the same pair twice."""
     if n_repeats > n_annotators:
         raise ValueError(
             f"n_repeats must be at most n_annotators = {n_annotators}, as nobody judges a pair twice; got {n_repeats}."
@@ -90,7 +107,7 @@ def assign(n: int, n_repeats: int, n_annotators: int, rng: np.random.Generator) 
     return who
 
 
-def check_flip_rate(flip_rate: Any, own_rates: Any, kind: str, n_levels: int) -> FloatArray:
+def _flip_rates(flip_rate: Any, own_rates: Any, kind: str, n_levels: int) -> FloatArray:
     """Return the share of flipped answers as a number, that of each side as one row, or the annotators'."""
     if own_rates is not None:
         if np.any(np.asarray(flip_rate) != 0):
@@ -107,20 +124,10 @@ def check_flip_rate(flip_rate: Any, own_rates: Any, kind: str, n_levels: int) ->
     return values[None] if is_two else values
 
 
-def answers(
-    heard: FloatArray, cuts: tuple[float, ...], rates: FloatArray, panel: Panel | None, rng: np.random.Generator
-) -> tuple[IndexArray, IndexArray]:
-    """What is said, as a code from 0, before and after flips."""
-    if panel is not None:
-        heard, rates = heard - panel.strictness[panel.who], panel.flip_rates[panel.who]
-    said = np.searchsorted(cuts, heard, side="right")
-    return said, _flipped(said, rates, len(cuts) + 1, rng)
-
-
 def _flipped(codes: IndexArray, rates: FloatArray, n_levels: int, rng: np.random.Generator) -> IndexArray:
     """The answers after flips at one rate, at one for each answer, or at two for close and for far.
 
-    A share rho of answers is drawn from all K levels alike, of which rho (K - 1) / K differ from what was said.
+    A share rho of answers is drawn from all K levels equally, of which rho (K - 1) / K differ from what was said.
     """
     chance, drawn = rng.uniform(size=len(codes)), rng.integers(n_levels, size=len(codes))
     if rates.ndim == 2:
@@ -130,6 +137,9 @@ def _flipped(codes: IndexArray, rates: FloatArray, n_levels: int, rng: np.random
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The paper's generator of labelled pairs.
+
+
+_WRONG_SHARE = 0.1  # of the labels, as in the paper's examples, where nothing else is said
 
 
 class LabelledPairs(NamedTuple):
@@ -171,7 +181,7 @@ def make_pairs(
     threshold : float, optional
         tau*; by default the median squared distance, which gives balanced classes.
     noise : name of a noise model, Noise, "flips" or None
-        "flips" flips labels whatever the distance (the paper's noisy labelling).
+        "flips" flips labels regardless of the distance (the paper's noisy labelling).
     noise_scale : float, optional
         A factor of the noise.
     wrong_share : float, optional
@@ -193,26 +203,23 @@ def make_pairs(
     >>> data.pairs.shape, data.metric.rank
     ((1000, 2, 3), 3)
     """
-    check_counts(n_pairs=n_pairs, n_features=n_features, rank=rank or 1)
+    _check_counts(n_pairs=n_pairs, n_features=n_features, rank=rank or 1)
     if threshold is not None and not np.isfinite(threshold):
         raise ValueError(f"threshold must be a finite number; got {threshold!r}.")
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
-    model = None if noise is None or noise == "flips" else get_noise(noise)
-    check_noise_level(noise, noise_scale, wrong_share)
-    spread, directions = draw_shapes(n_features, rank, metric_eigenvalues, covariance_eigenvalues, rng)
+    _check_noise_level(noise, noise_scale, wrong_share)
+    spread, directions = _draw_shapes(n_features, rank, metric_eigenvalues, covariance_eigenvalues, rng)
     pairs = rng.standard_normal((n_pairs, 2, n_features)) @ spread.T
     squared = np.sum(((pairs[:, 0] - pairs[:, 1]) @ directions) ** 2, axis=1)
     threshold = float(np.median(squared)) if threshold is None else float(threshold)
     truth = np.where(squared >= threshold, 1, -1)
-    share = 0.1 if wrong_share is None else float(wrong_share)
-    if noise is None:
-        labels = truth.copy()
-    elif model is None:
-        labels = np.where(rng.uniform(size=n_pairs) < share, -truth, truth)
+    if noise == "flips":
+        share = _WRONG_SHARE if wrong_share is None else float(wrong_share)
+        labels, noise = np.where(rng.uniform(size=n_pairs) < share, -truth, truth), None
     else:
-        scale = solve_noise_scale(squared - threshold, model, share) if noise_scale is None else float(noise_scale)
-        labels = np.where(squared + scale * model.sample(n_pairs, rng) >= threshold, 1, -1)
-    return LabelledPairs(pairs, labels, truth, Metric.from_factor(directions, threshold, model or "logistic"))
+        heard, _ = _with_noise(squared, threshold, noise, noise_scale, wrong_share, rng)
+        labels = np.where(heard >= threshold, 1, -1)
+    return LabelledPairs(pairs, labels, truth, Metric.from_factor(directions, threshold, noise or "logistic"))
 
 
 def solve_noise_scale(margins: Any, noise: str | Noise, wrong_share: float) -> float:
@@ -237,7 +244,7 @@ def solve_noise_scale(margins: Any, noise: str | Noise, wrong_share: float) -> f
     return float(np.exp(brentq(excess, middle - 60.0, middle + 60.0, xtol=1e-12)))
 
 
-def draw_shapes(
+def _draw_shapes(
     n_features: int, rank: int | None, metric_eigenvalues: Any, covariance_eigenvalues: Any, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Draw factors of the points' covariance and of M*, both randomly oriented."""
@@ -249,14 +256,14 @@ def draw_shapes(
     return spread, _random_rotation(n_features, rng)[:, : len(spectrum)] * np.sqrt(spectrum)
 
 
-def check_counts(**counts: Any) -> None:
+def _check_counts(**counts: Any) -> None:
     """Refuse numbers of things that are not whole numbers above 0."""
     for name, value in counts.items():
         if not (isinstance(value, numbers.Integral) and int(value) >= 1):
             raise ValueError(f"{name} must be a whole number >= 1; got {value!r}.")
 
 
-def check_noise_level(noise: Any, noise_scale: float | None, wrong_share: float | None) -> None:
+def _check_noise_level(noise: Any, noise_scale: float | None, wrong_share: float | None) -> None:
     """Refuse a scale of the noise, or a share of wrong labels, that can't be."""
     if noise_scale is not None and wrong_share is not None:
         raise ValueError("only one of noise_scale and wrong_share can be set; got both. Leave one out.")
@@ -315,7 +322,7 @@ class SimulatedJudgements:
     squared_distances : array of shape (n, 1) or (n, 2)
         Under `metric`, of each leg.
     is_flipped : array of shape (n,)
-        Which labels were changed whatever the distance.
+        Which labels were changed regardless of the distance.
     panel : Panel, optional
         The annotators: their `names`, `strictness`, `flip_rates`, which of them answer `at_random`, and `who` judged.
     """
@@ -398,7 +405,7 @@ def make_judgements(
         The number of judgements, and of columns.
     kind : {"pairs", "levels", "triplets", "quadruplets"}
     n_points : int, optional
-        Draw the points of the judgements from so many; by default no two judgements share a point.
+        Draw the points of the judgements from this many; by default no two judgements share a point.
     n_repeats : int, default=1
         How many judgements there are of each pair or comparison, by different annotators.
     n_levels : int, optional
@@ -416,13 +423,13 @@ def make_judgements(
         is the share of wrong close/far labels, with the median squared distance as the threshold.  It is 0.1
         if neither is given.
     flip_rate : float or (float, float)
-        The share of answers that are wrong whatever the distance.  Of close/far labels also two numbers:
+        The share of answers that are wrong regardless of the distance.  For close/far labels also two numbers:
         P(called far | close) and P(called close | far).  A share rho of levels is drawn from all
-        K alike, with flip_rate = rho (K - 1) / K.
+        K equally, with flip_rate = rho (K - 1) / K.
     n_annotators : int, optional
-        Pairs and levels are judged by so many annotators, who have about equally many judgements.
+        Pairs and levels are judged by this many annotators, who have about equally many judgements.
     strictness_spread : float, default=0.0
-        The standard deviation of their strictness, as a share of tau* (of levels: of the median squared distance).
+        The standard deviation of their strictness, as a share of tau* (for levels: of the median squared distance).
     annotator_flip_rates : array of shape (n_annotators,), optional
         A flip rate for each annotator, instead of `flip_rate`.
     n_random_annotators : int, default=0
@@ -442,20 +449,23 @@ def make_judgements(
     >>> ratings.tuples.shape, len(ratings.thresholds), ratings.annotators[:2].tolist()
     ((1000, 2, 3), 3, ['A08', 'A05'])
     """
-    check_counts(n=n, n_features=n_features, n_points=n_points or 1, n_repeats=n_repeats, rank=rank or 1)
+    _check_counts(n=n, n_features=n_features, n_points=n_points or 1, n_repeats=n_repeats, rank=rank or 1)
     _check_kind(kind, n_annotators, strictness_spread, annotator_flip_rates, n_random_annotators)
+    _check_noise_level(noise, noise_scale, wrong_share)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
-    scatter, directions = draw_shapes(n_features, rank, metric_eigenvalues, covariance_eigenvalues, rng)
+    scatter, directions = _draw_shapes(n_features, rank, metric_eigenvalues, covariance_eigenvalues, rng)
     points, index = _draw_tuples(n, _SIZES[kind], n_points, n_repeats, scatter, rng)
     squared = _squared_distances(points @ directions, index, LEGS.get(_SIZES[kind], ((0, 1),)))
     latent = squared[:, -1] - squared[:, 0] if kind in _TURNED else squared[:, 0]
     cuts, middle = _thresholds(kind, thresholds, n_levels, latent)
-    heard, scale = _heard(latent, middle, noise, noise_scale, wrong_share, rng)
-    rates, panel = check_flip_rate(flip_rate, annotator_flip_rates, kind, len(cuts) + 1), None
+    heard, scale = _with_noise(latent, middle, noise, noise_scale, wrong_share, rng)
+    rates, panel = _flip_rates(flip_rate, annotator_flip_rates, kind, len(cuts) + 1), None
     if n_annotators is not None:
-        who, spread = assign(n, n_repeats, n_annotators, rng), strictness_spread * middle
-        panel = draw_panel(who, n_annotators, spread, rates, n_random_annotators, len(cuts) + 1, rng)
-    said, codes = answers(heard, cuts, rates, panel, rng)
+        who, spread = _assign(n, n_repeats, n_annotators, rng), strictness_spread * middle
+        panel = _draw_panel(who, n_annotators, spread, rates, n_random_annotators, len(cuts) + 1, rng)
+        heard, rates = heard - panel.strictness[who], panel.flip_rates[who]
+    said = np.searchsorted(cuts, heard, side="right")
+    codes = _flipped(said, rates, len(cuts) + 1, rng)
     return SimulatedJudgements(
         kind=kind,
         points=points,
@@ -481,7 +491,7 @@ def _check_kind(kind: str, n_annotators: Any, spread: float, flip_rates: Any, n_
         return
     if kind in _TURNED:
         raise ValueError(f"annotators judge pairs or levels; got kind={kind!r} and n_annotators={n_annotators!r}.")
-    check_counts(n_annotators=n_annotators)
+    _check_counts(n_annotators=n_annotators)
 
 
 def _draw_tuples(
@@ -500,7 +510,7 @@ def _draw_tuples(
 
 
 def _different(n: int, size: int, n_points: int, rng: np.random.Generator) -> IndexArray:
-    """So many different points for each of n judgements."""
+    """Draw `size` different points for each of n judgements."""
     index = np.empty((n, 0), dtype=np.intp)
     for column in range(size):
         chosen = rng.integers(n_points - column, size=n)
@@ -543,7 +553,7 @@ def _checked_thresholds(given: Any, count: int | None) -> tuple[float, ...]:
     return tuple(values.tolist())
 
 
-def _heard(
+def _with_noise(
     latent: FloatArray,
     middle: float,
     noise: str | Noise | None,
@@ -552,14 +562,343 @@ def _heard(
     rng: np.random.Generator,
 ) -> tuple[FloatArray, float]:
     """The latent values with noise, and the scale of the noise."""
-    check_noise_level(noise, noise_scale, wrong_share)
     if noise is None:
         return latent, 0.0
     model = get_noise(noise)
-    share = 0.1 if wrong_share is None else float(wrong_share)
+    share = _WRONG_SHARE if wrong_share is None else float(wrong_share)
     scale = solve_noise_scale(latent - middle, model, share) if noise_scale is None else float(noise_scale)
     return latent + scale * model.sample(len(latent), rng), scale
 
 
 def _labels(kind: str, codes: IndexArray) -> NDArray[np.int64]:
     return (codes if kind == "levels" else 2 * codes - 1).astype(np.int64)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Labelled pairs made from points: by index, as many as are asked for, or as a precision needs.
+
+
+# Pairs of the same points depend on each other: in simulations with classes of points, the loss on new points fell by
+# less than 0.001 once each point was in 40 pairs.
+_PAIRS_PER_POINT = 20
+
+_FEWEST_PAIRS = 100
+
+
+@dataclass(frozen=True)
+class PairCount:
+    """How many pairs a precision needs, and why.
+
+    Attributes
+    ----------
+    n_pairs : int
+    precision : float
+        The expected excess loss asked for.
+    expected : float
+        The expected excess loss of this many independent pairs.
+    sentence : str
+        The number and the reason for it.
+    """
+
+    n_pairs: int
+    precision: float
+    expected: float
+    sentence: str
+
+
+def count_pairs(n_points: int, n_features: int, precision: float = 0.001) -> PairCount:
+    """Compute how many pairs of these points a fit needs for an expected excess loss of `precision`.
+
+    The loss of a fit with p parameters to N independent pairs exceeds the smallest possible one by p / (2N) on
+    average, so N = p / (2 precision); p = d (d + 1) / 2 + 1 for M and the threshold.  Pairs of the
+    same points are not independent: beyond 20 pairs per point, further pairs add little, so there are
+    no more than that, and no more than all n (n - 1) / 2.  A penalty or a limited rank needs fewer pairs,
+    very unequal classes need more; `closefar.plan_sample_size` plans from a first fit.
+
+    Parameters
+    ----------
+    n_points, n_features : int
+        At least 2 points, and at least one column.
+    precision : float, default=0.001
+        The expected excess loss per label on new pairs, in nats.
+
+    Returns
+    -------
+    PairCount
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> count = cf.datasets.count_pairs(5000, 8, precision=0.002)
+    >>> count.n_pairs
+    9250
+    >>> print(count.sentence)
+    9,250 pairs: with 37 parameters (8 columns) their expected excess loss is 0.002 nats per label.
+    """
+    if not (isinstance(precision, numbers.Real) and 0 < float(precision) < math.inf):
+        raise ValueError(f"precision must be a finite number > 0, the excess loss per label; got {precision!r}.")
+    if n_points < 2 or n_features < 1:
+        raise ValueError(f"there must be 2 points and one column at least; got {n_points} and {n_features}.")
+    n_parameters = n_features * (n_features + 1) // 2 + 1
+    wanted = max(math.ceil(n_parameters / (2.0 * float(precision))), _FEWEST_PAIRS)
+    most, all_pairs = _PAIRS_PER_POINT * n_points, n_points * (n_points - 1) // 2
+    n_pairs = min(wanted, most, all_pairs)
+    expected = n_parameters / (2.0 * n_pairs)
+    parameters = f"with {n_parameters:,} parameters ({n_features:,} column{'s' if n_features > 1 else ''})"
+    if n_pairs == wanted:
+        sentence = f"{n_pairs:,} pairs: {parameters} their expected excess loss is {expected:.2g} nats per label."
+    else:
+        limit = "all of them" if n_pairs == all_pairs else f"{_PAIRS_PER_POINT} per point, beyond which more add little"
+        sentence = (
+            f"{n_pairs:,} pairs of {n_points:,} points, {limit}: {parameters} a precision of {float(precision):.2g} "
+            f"nats per label would need {wanted:,}. More points, a penalty or a limited rank come closer to it."
+        )
+    return PairCount(n_pairs, float(precision), expected, sentence)
+
+
+def pairs_from_points(
+    X: Any,
+    relation: Any,
+    n_pairs: int | str | None = None,
+    *,
+    precision: float = 0.001,
+    random_state: Any = None,
+    return_indices: bool = False,
+    verbose: bool = True,
+) -> tuple[Any, ...]:
+    """Make labelled pairs from points.
+
+    Parameters
+    ----------
+    X : array or frame of shape (n, d)
+    relation : array of n class labels, or callable
+        Points of the same class are close, others far.  A callable receives two arrays of
+        points, one pair per row, and returns which pairs are far (booleans, or labels -1
+        and +1).
+    n_pairs : int or "auto", optional
+        By default the points are partitioned at random into n // 2 disjoint pairs, which
+        are independent if the points are (the paper's section "Limitations").  A number
+        means that many random pairs of two different points, which share points and
+        are not independent.  "auto" means as many as `precision` needs, by `count_pairs`, all different.
+    precision : float, default=0.001
+        With n_pairs="auto": the expected excess loss per label on new pairs, in nats.
+    random_state : int, RandomState or None
+    return_indices : bool
+        Also return the (n_pairs, 2) row numbers of the two points.
+    verbose : bool, default=True
+        With n_pairs="auto", print how many pairs there are, and why.
+
+    Returns
+    -------
+    pairs : Tuples
+        Pairs by index, which act as an array of shape (n_pairs, 2, d).
+    labels : array of shape (n_pairs,)
+        -1 close, +1 far.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import closefar as cf
+    >>> points = np.random.default_rng(0).standard_normal((500, 3))
+    >>> pairs, labels = cf.datasets.pairs_from_points(points, points[:, 0] > 0, "auto", random_state=0)
+    3,500 pairs: with 7 parameters (3 columns) their expected excess loss is 0.001 nats per label.
+    >>> pairs.shape
+    (3500, 2, 3)
+    """
+    shape = np.shape(X)
+    if len(shape) != 2 or shape[0] < 2:
+        raise ValueError(f"X must be an (n, d) array of at least 2 points; got shape {shape}.")
+    n = shape[0]
+    rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+    if isinstance(n_pairs, str) and n_pairs == "auto":
+        count = count_pairs(n, shape[1], precision)
+        if verbose:
+            print(count.sentence)
+        n_pairs = count.n_pairs
+        indices = _distinct(n, n_pairs, rng)
+    elif n_pairs is None:
+        indices = rng.permutation(n)[: n // 2 * 2].reshape(-1, 2)
+    elif isinstance(n_pairs, numbers.Integral) and n_pairs >= 1:
+        left = rng.integers(n, size=int(n_pairs))
+        indices = np.column_stack([left, (left + rng.integers(1, n, size=int(n_pairs))) % n])
+    else:
+        raise ValueError(f'n_pairs must be None, "auto" or a whole number >= 1; got {n_pairs!r}.')
+    pairs = Tuples(X, indices)
+    labels = np.where(_are_far(relation, pairs, n), 1, -1)
+    return (pairs, labels, indices) if return_indices else (pairs, labels)
+
+
+def _distinct(n: int, n_pairs: int, rng: np.random.Generator) -> IndexArray:
+    """Random pairs of two different points, none of which occurs twice."""
+    numbers = rng.choice(n * (n - 1) // 2, n_pairs, replace=False)
+    right = np.floor((1.0 + np.sqrt(1.0 + 8.0 * numbers)) / 2.0).astype(np.int64)
+    right -= right * (right - 1) // 2 > numbers  # the root is rounded
+    right += right * (right + 1) // 2 <= numbers
+    return np.column_stack([numbers - right * (right - 1) // 2, right])
+
+
+def _are_far(relation: Any, pairs: Tuples, n: int) -> BoolArray:
+    if callable(relation):
+        answer = np.asarray(relation(pairs[:, 0], pairs[:, 1]))
+        if answer.dtype != bool and not np.all(np.isin(answer, (-1, 1))):
+            raise ValueError(f"relation must return booleans (far or not) or labels -1 and +1; got {answer[:5]!r}.")
+        far: BoolArray = answer if answer.dtype == bool else answer == 1
+    else:
+        classes = np.asarray(relation)
+        if classes.shape != (n,):
+            raise ValueError(f"relation must be a callable or one class label per point; got shape {classes.shape}.")
+        far = classes[pairs.index[:, 0]] != classes[pairs.index[:, 1]]
+    if far.shape != (len(pairs),):
+        raise ValueError(f"relation must return one value per pair; got shape {far.shape} for {len(pairs)} pairs.")
+    return far
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Realistic tables: points with ids and columns of several kinds, and labelled pairs.
+
+
+Columns = dict[str, NDArray[Any]]
+
+# The weight of each column in the true distance: one divided by the difference that matters.
+_WEIGHTS = {"age": 1 / 15, "cholesterol": 1 / 35, "smoker": 1.2}
+_WARDS = np.array(["north", "south", "west"])
+
+_LEVEL_SHARES = (0.15, 0.35, 0.65, 0.85)  # of pairs below each threshold between two ratings
+_N_TIMES = 3  # that each pair of the annotated table is judged
+
+
+class PatientTables(NamedTuple):
+    """The columns of two tables, and the true labels."""
+
+    points: Columns
+    pairs: Columns
+    true_labels: NDArray[np.str_]
+
+
+def make_patients(
+    n_points: int = 400, n_pairs: int = 3000, *, wrong_share: float = 0.1, random_state: Any = 0
+) -> PatientTables:
+    """Generate synthetic patients, and pairs of them labelled close or far.
+
+    The labels depend on age, cholesterol and smoking, but not on height and ward.
+
+    Parameters
+    ----------
+    n_points, n_pairs : int
+    wrong_share : float, default=0.1
+        The expected share of wrong labels, most of them near the threshold.
+    random_state : int, RandomState or None
+
+    Examples
+    --------
+    >>> from closefar.datasets import make_patients
+    >>> tables = make_patients(random_state=0)
+    >>> list(tables.points), list(tables.pairs)
+    (['id', 'age', 'height', 'cholesterol', 'smoker', 'ward'], ['patient', 'other', 'label'])
+    """
+    rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+    points: Columns = {
+        "id": np.array([f"P{index:04d}" for index in range(1, n_points + 1)]),
+        "age": rng.integers(20, 90, n_points),
+        "height": np.round(rng.normal(1.71, 0.1, n_points), 2),
+        "cholesterol": np.round(rng.normal(195.0, 38.0, n_points), 1),
+        "smoker": rng.random(n_points) < 0.3,
+        "ward": _WARDS[rng.integers(len(_WARDS), size=n_points)],
+    }
+    left, right = _two_patients(n_points, n_pairs, rng)
+    squared = _true_distances(points, left, right)
+    margin = squared - np.median(squared)
+    noise = get_noise("logistic")
+    scale = solve_noise_scale(margin, noise, wrong_share)
+    words = np.array(["close", "far"])
+    labels = words[(margin + scale * noise.sample(n_pairs, rng) >= 0).astype(int)]
+    pairs: Columns = {"patient": points["id"][left], "other": points["id"][right], "label": labels}
+    return PatientTables(points, pairs, words[(margin >= 0).astype(int)])
+
+
+class PatientJudgements(NamedTuple):
+    """The columns of three tables of judgements of the same patients."""
+
+    ratings: Columns
+    triplets: Columns
+    annotated: Columns
+
+
+def judge_patients(
+    points: Columns, n_ratings: int = 1500, n_triplets: int = 1500, n_annotators: int = 12, *, random_state: Any = 0
+) -> PatientJudgements:
+    """Generate other judgements of the patients that `make_patients` makes.
+
+    Ratings are from 1 (closest) to 5 (farthest).  A triplet says which of two patients is nearer to the first one.
+    In the annotated table each pair is called close or far by three of several people, who differ in how large a
+    distance must be to be far; the last of them answers at random.
+
+    Parameters
+    ----------
+    points : dict of arrays
+        The table of patients.
+    n_ratings, n_triplets, n_annotators : int
+        The numbers of ratings and of triplets, and the number of people, each of whom judges 100 pairs.
+    random_state : int, RandomState or None
+
+    Examples
+    --------
+    >>> from closefar.datasets import judge_patients, make_patients
+    >>> tables = judge_patients(make_patients(random_state=0).points)
+    >>> [list(table) for table in tables]
+    [['patient', 'other', 'rating'], ['patient', 'left', 'right', 'answer'], ['patient', 'other', 'worker', 'label']]
+    """
+    rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+    ids, noise = points["id"], get_noise("logistic")
+    left, right = _two_patients(len(ids), n_ratings, rng)
+    squared = _true_distances(points, left, right)
+    scale = solve_noise_scale(squared - np.median(squared), noise, 0.1)
+    thresholds = np.quantile(squared, _LEVEL_SHARES)
+    heard = squared + scale * noise.sample(n_ratings, rng)
+    ratings: Columns = {
+        "patient": ids[left],
+        "other": ids[right],
+        "rating": 1 + np.searchsorted(thresholds, heard, side="right"),
+    }
+    anchor, near = _two_patients(len(ids), n_triplets, rng)
+    far = (near + rng.integers(1, len(ids) - 1, size=n_triplets)) % len(ids)
+    far = np.where(far == anchor, (far + 1) % len(ids), far)
+    far = np.where(far == near, (far + 1) % len(ids), far)
+    margin = _true_distances(points, anchor, far) - _true_distances(points, anchor, near)
+    is_left = margin + scale * noise.sample(n_triplets, rng) >= 0
+    triplets: Columns = {
+        "patient": ids[anchor],
+        "left": ids[near],
+        "right": ids[far],
+        "answer": np.where(is_left, "left", "right"),
+    }
+    return PatientJudgements(ratings, triplets, _annotated_labels(points, n_annotators, scale, rng))
+
+
+def _annotated_labels(points: Columns, n_annotators: int, scale: float, rng: np.random.Generator) -> Columns:
+    n = 100 * n_annotators
+    left, right = (np.resize(side, n) for side in _two_patients(len(points["id"]), -(-n // _N_TIMES), rng))
+    squared = _true_distances(points, left, right)
+    threshold, worker = np.median(squared), rng.permutation(np.resize(np.arange(n_annotators), n))
+    strictness = 0.3 * threshold * rng.standard_normal(n_annotators)
+    margin = squared - threshold - strictness[worker] + scale * get_noise("logistic").sample(n, rng)
+    is_far = np.where(worker == n_annotators - 1, rng.random(n) < 0.5, margin >= 0)
+    return {
+        "patient": points["id"][left],
+        "other": points["id"][right],
+        "worker": np.array([f"w{number:02d}" for number in range(1, n_annotators + 1)])[worker],
+        "label": np.where(is_far, "far", "close"),
+    }
+
+
+def _two_patients(n_points: int, n: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of two different points."""
+    left, right = rng.integers(n_points, size=(2, n))
+    return left, np.where(left == right, (right + 1) % n_points, right)
+
+
+def _true_distances(points: Columns, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The true squared distance of each pair."""
+    weighted = np.column_stack([points[name] * weight for name, weight in _WEIGHTS.items()])
+    squared: NDArray[np.float64] = np.sum((weighted[left] - weighted[right]) ** 2, axis=1)
+    return squared

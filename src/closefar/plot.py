@@ -1,4 +1,8 @@
-"""The convergence of a fit."""
+"""Plots of a fit; each function draws in one matplotlib Axes and returns it.
+
+They need the extra ``closefar[plot]``.  `ax` is the Axes to draw in; by default each function
+creates a new figure.  None of them shows a figure or changes matplotlib's settings.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,10 @@ import numpy as np
 
 from closefar import model
 from closefar.arrays import BoolArray, FloatArray, to_numpy
-from closefar.canvas import (
+from closefar.fitting import AnnotatorVerdict, Fit, Fitted, Scores, score
+from closefar.judgements import Kind, check_pairs
+from closefar.model import ZERO, Directions, Metric, ScoredLevels
+from closefar.plot_style import (
     CLOSE,
     COLOURS,
     FAR,
@@ -20,12 +27,21 @@ from closefar.canvas import (
     axes_or_new,
     in_percent,
     shorten,
-    write_instead,
+    show_message,
 )
-from closefar.fitting import AnnotatorVerdict, Fit, Fitted, Scores, score
-from closefar.judgements import Kind, check_pairs
-from closefar.model import ZERO, Directions, Metric, ScoredLevels
 from closefar.questions import NoiseCheck, TruncationPath, calibrate, check_noise_model, sides_of, truncation_of
+
+__all__ = [
+    "annotators",
+    "calibration",
+    "convergence",
+    "embedding",
+    "loadings",
+    "margins",
+    "noise_check",
+    "spectrum",
+    "truncation_path",
+]
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,7 +135,7 @@ def loadings(
     if spread.shape != (len(metric.factor),) or not np.all(np.isfinite(spread) & (spread >= 0)):
         raise ValueError(f"spread must be {len(metric.factor)} finite numbers >= 0; got shape {spread.shape}.")
     if metric.rank == 0:
-        return write_instead(axes_or_new(ax), ZERO)
+        return show_message(axes_or_new(ax), ZERO)
     weights = model.loadings(found.columns[:, :n_directions], spread)
     order = np.argsort(-np.abs(weights).max(axis=1), kind="stable")[:n_features]
     rows = np.sort(order)
@@ -521,7 +537,7 @@ def embedding(
     found = metric.directions(scale)
     ax = axes_or_new(ax)
     if metric.rank == 0:
-        return write_instead(ax, ZERO)
+        return show_message(ax, ZERO)
     rows = np.unique(np.linspace(0, len(table) - 1, min(max_points, len(table))).round().astype(np.intp))
     shown = table[rows] if metric.origin is None else table[rows] - metric.origin
     across = shown @ found.columns[:, :2]
@@ -652,7 +668,7 @@ def spectrum(learner_or_metric: Metric | Fit | Fitted, *, scale: str | None = No
     ax = axes_or_new(ax)
     total = float(found.values.sum())
     if total == 0.0:
-        return write_instead(ax, ZERO)
+        return show_message(ax, ZERO)
     numbers = np.arange(1, metric.rank + 1)
     ax.bar(numbers, found.values, color=COLOURS[0], label="each direction")
     marker = "o" if metric.rank <= _MOST_MARKED else None

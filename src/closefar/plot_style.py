@@ -18,7 +18,7 @@ __all__ = [
     "axes_or_new",
     "in_percent",
     "shorten",
-    "write_instead",
+    "show_message",
 ]
 
 # Okabe and Ito's colours, which the colour-blind tell apart, with a wine red for their yellow, too pale on white.
@@ -50,7 +50,7 @@ def add_legend(ax: Axes, **options: Any) -> None:
         text.set(**PLAIN_TEXT)
 
 
-def write_instead(ax: Axes, sentence: str) -> Axes:
+def show_message(ax: Axes, sentence: str) -> Axes:
     """Say in the middle of an empty plot why there is nothing to draw."""
     ax.text(0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", color=REFERENCE, wrap=True)
     ax.set(xticks=[], yticks=[])
