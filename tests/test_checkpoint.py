@@ -246,7 +246,7 @@ def test_a_solver_that_saves_nothing_begins_again(tmp_path, monkeypatch, always)
 
 
 def test_a_large_hessian_is_not_saved(tmp_path, monkeypatch, always):
-    monkeypatch.setattr("closefar.solve.solvers.newton._MOST_SAVED", 10)
+    monkeypatch.setattr("closefar.solve.newton._MOST_SAVED", 10)
     plain = cf.LinearMetricLearner(**PAPER).fit(*KINDS["newton"][1])
     copies = copying(tmp_path / "c", tmp_path, monkeypatch)
     cf.LinearMetricLearner(**PAPER).fit(*KINDS["newton"][1], checkpoint=tmp_path / "c")

@@ -13,7 +13,7 @@ from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Objective, Options, Outcome, Passes
 from closefar.solve import alternating as flipped
-from closefar.solve.alternating import Alternating
+from closefar.solve.flips import Alternating
 from closefar.solve.certificate import Certificate
 from closefar.solve.flips import FlippedCloseFar, best_flip_rate, best_two_rates
 from closefar.solve.loop import Ending, Limits, run

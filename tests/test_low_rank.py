@@ -19,7 +19,7 @@ from closefar.solve.flips import FlippedCloseFar, SoftCloseFar
 from closefar.solve.loop import run
 from closefar.solve.solvers import Factor
 from closefar.solve.solvers import low_rank as dual
-from closefar.solve.solvers.low_rank import Factored, Model, Spectrum, change_columns, leading_factor, tangent_bound
+from closefar.solve.low_rank import Factored, Model, Spectrum, change_columns, leading_factor, tangent_bound
 from paper_estimator import PAPER
 
 

@@ -13,7 +13,7 @@ from closefar.solve import CloseFar, Objective, Options, Passes
 from closefar.solve.problem import enough_for_hessian, share_for_hessian
 from closefar.solve.solution import choose_solver
 from closefar.solve.solvers import Fista, Sampled, sampled
-from closefar.solve.solvers.sampled import SampledModel
+from closefar.solve.fista import SampledModel
 from paper_estimator import PAPER
 
 

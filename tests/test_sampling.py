@@ -10,7 +10,7 @@ from closefar.solve import CloseFar, MarginCurvature, Objective, Passes, State
 from closefar.solve.problem import Cone, Problem
 from closefar.solve.solvers import Newton
 from closefar.solve.solvers import newton as newton_module
-from closefar.solve.solvers.newton import HessianSampler
+from closefar.solve.newton import HessianSampler
 from paper_estimator import PAPER
 
 RNG = np.random.default_rng

@@ -25,7 +25,7 @@ from closefar.solve import (
     State,
     solve,
 )
-from closefar.solve.alternating import Alternating, Climb
+from closefar.solve.flips import Alternating, Climb
 from closefar.solve.certificate import advise
 from closefar.solve.flips import FlippedCloseFar
 from closefar.solve.likelihood import FullCurvature, best_several
@@ -34,8 +34,8 @@ from closefar.solve.problem import Cone, Point, Problem, psd_factor
 from closefar.solve.separation import _largest_penalty, widest_margin
 from closefar.solve.solution import _certify, _outcome, choose_solver, with_finite_origin, with_free_corner
 from closefar.solve.solvers import Factor, Fista, Newton
-from closefar.solve.solvers.factor import _two_loop
-from closefar.solve.solvers.newton import ConeProgram, _projection_slopes, _solve_dense, _typical_eigenvalue
+from closefar.solve.low_rank import _two_loop
+from closefar.solve.newton import ConeProgram, _projection_slopes, _solve_dense, _typical_eigenvalue
 from closefar.solve.start import moment_start
 from paper_estimator import PAPER
 
@@ -969,11 +969,11 @@ def test_the_climb_descends_and_keeps_to_a_limited_rank(rank, is_limited, alpha)
 def test_the_climb_takes_dense_steps_for_few_entries_of_m_while_they_keep_the_rank(
     limit, before, after, most, is_dense, monkeypatch
 ):
-    monkeypatch.setattr("closefar.solve.alternating._MOST_DENSE", most)  # M has six
+    monkeypatch.setattr("closefar.solve.flips._MOST_DENSE", most)  # M has six
     solver = climber(rank=limit)
     dense = State.at(np.diag(1.0 + np.arange(3)) * (np.arange(3) < after), 3.0)
     newton = SimpleNamespace(renew=lambda state: state, advance=lambda state: dense)
-    monkeypatch.setattr("closefar.solve.alternating.Newton", lambda *_: newton)
+    monkeypatch.setattr("closefar.solve.flips.Newton", lambda *_: newton)
     start = State.at(np.eye(3) * (np.arange(3) < before), 2.0)
     moved = solver._advance(solver._flipped(solver.likelihood), start)
     assert (moved is dense) == is_dense

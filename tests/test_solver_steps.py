@@ -17,7 +17,7 @@ from closefar.solve.solvers import Factor, Fista, Newton
 from closefar.solve.solvers import factor as factor_module
 from closefar.solve.solvers import fista as fista_module
 from closefar.solve.solvers import newton as newton_module
-from closefar.solve.solvers.newton import _damping
+from closefar.solve.newton import _damping
 
 RNG = np.random.default_rng
 

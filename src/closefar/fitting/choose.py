@@ -131,6 +131,29 @@ class Chosen(NamedTuple):
     choice: Choice | None = None
     baseline: Baseline | None = None
 
+    def to_json(self, asked: Settings) -> dict[str, Any]:
+        """The settings that differ from those that were asked for, and how they were chosen."""
+        changed = {name: value for name, value in vars(self.settings).items() if value is not getattr(asked, name)}
+        if "noise" in changed:
+            changed["noise"] = get_noise(changed["noise"]).name
+        found: dict[str, Any] = {"settings": changed, "choice": self.choice and vars(self.choice)}
+        if self.baseline is not None:
+            metric = self.baseline.metric
+            plain = None if metric is None else (metric.factor.tolist(), metric.thresholds, metric.noise.name)
+            found["baseline"] = {**vars(self.baseline), "metric": plain}
+        return found
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any], asked: Settings) -> Chosen:
+        lists = {name: tuple(value) for name, value in found["settings"].items() if isinstance(value, list)}
+        choice, baseline = found["choice"], found.get("baseline")
+        if choice is not None:
+            choice = Choice(**{**choice, "table": tuple(Tried(*row) for row in choice["table"])})
+        if baseline is not None:
+            plain = baseline["metric"]
+            baseline = Baseline(**{**baseline, "metric": None if plain is None else Metric.from_factor(*plain)})
+        return cls(asked.but(**found["settings"] | lists), None, choice, baseline)
+
 
 def choose(judgements: Judgements, settings: Settings, groups: Any = None) -> Chosen:
     """Choose what the settings leave open, on judgements of positive weight."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from closefar.arrays import Array, FloatArray
 from closefar.engines import threads_for
-from closefar.fitting.checkpoint import Checkpoint, fingerprint
+from closefar.fitting.checkpoint import Checkpoint
 from closefar.fitting.choose import Chosen, choose
 from closefar.fitting.explain import annotator_table, find_reversal, find_undetermined_rates, named_if_infinite
 from closefar.fitting.prepared import Prepared, Solved, is_plain, with_comparison_noise
@@ -25,7 +25,7 @@ from closefar.judgements import Columns, Judgements, Kind, PartitionedJudgements
 from closefar.model import Metric, ScoredLevels
 from closefar.noise import has_flips
 from closefar.rows import BlockRows, Coordinates, LegRows, on_device, second_moment
-from closefar.solve import Certificate, Journal, Outcome, Solution, Supervisor, advise_in_time, supervised, supervisor
+from closefar.solve import Certificate, Outcome, Solution, Supervisor, advise_in_time, supervised, supervisor
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Statistics of fits to levels, comparisons, mixes of them, and judgements of annotators.
@@ -147,22 +147,36 @@ def fit(
     weighted.check_both_count()
     weighted = placed_on(weighted, settings.device)
     with threads_for(weighted.n_in_memory, judgements.n_columns), showing(settings.verbose):
-        journal = None if checkpoint is None else _open(checkpoint, weighted.counted(), settings, start, columns)
-        shown = display()
-        watch = Supervisor(settings.max_time, journal, shown.note_pass if shown.verbose > 0 else None)
-        try:
-            with supervised(watch):
-                chosen = choose(weighted.counted(), settings, groups)
-                found = _fit_known(weighted.counted(), chosen.settings, start=chosen.start or start, columns=columns)
-        except BaseException:
+        counted, shown = weighted.counted(), display()
+        if checkpoint is not None:
+            with shown.stage("comparing the pairs with the checkpoint"):
+                checkpoint.begin(counted, settings, columns)
+            if checkpoint.sentence is not None:
+                shown.say(checkpoint.sentence)
+        watch = Supervisor(settings.max_time, shown.note_pass if shown.verbose > 0 else None)
+        with ExitStack() as stack:
+            stack.enter_context(supervised(watch))
             if checkpoint is not None:
-                checkpoint.write()
-            raise
-    if watch.has_ended_a_run:
-        found = replace(found, certificate=_unfinished(found.certificate, settings, watch))
-    if checkpoint is not None:
-        checkpoint.write(is_complete=not (watch.has_ended_a_run or found.was_interrupted))
+                stack.callback(checkpoint.write)
+            chosen, kept = _choose(counted, settings, groups, checkpoint)
+            near = chosen.start or start
+            found = _fit_known(counted, chosen.settings, start=near, columns=columns, checkpoint=kept)
+    if watch.timed_out:
+        found = replace(found, certificate=_unfinished(found.certificate, settings, watch, checkpoint is not None))
     return _told(found, chosen, settings, judgements)
+
+
+def _choose(
+    judgements: Judgements, settings: Settings, groups: Any, checkpoint: Checkpoint | None
+) -> tuple[Chosen, Checkpoint | None]:
+    """The choice of settings, also from a checkpoint, and the checkpoint unless the choice was cut short."""
+    if checkpoint is not None and "choice" in checkpoint.found:
+        return Chosen.from_json(checkpoint.found["choice"], settings), checkpoint
+    chosen = choose(judgements, settings, groups)
+    if checkpoint is None or supervisor().is_over:
+        return chosen, None
+    checkpoint.found["choice"] = chosen.to_json(settings)
+    return chosen, checkpoint
 
 
 def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
@@ -195,27 +209,11 @@ def without_penalty(fitted: Fit, judgements: Judgements, *, class_weight: Any) -
     return fit(judgements, settings, start=fitted.metric, columns=fitted.columns).unless_interrupted()
 
 
-def _open(
-    checkpoint: Checkpoint, judgements: Judgements, settings: Settings, start: Metric | None, columns: Columns | None
-) -> Journal:
-    """The journal of a checkpoint, if that is one of the same fit."""
-    if not (settings.random_state is None or isinstance(settings.random_state, numbers.Integral)):
-        raise ValueError(
-            "random_state must be None or a whole number with a checkpoint, so that the same random numbers are drawn "
-            f"when the fit continues; got {settings.random_state!r}."
-        )
-    with display().stage("comparing the pairs with the checkpoint"):
-        journal = checkpoint.journal_of(fingerprint(judgements, settings, start, columns))
-    if checkpoint.sentence is not None:
-        display().say(checkpoint.sentence)
-    return journal
-
-
-def _unfinished(certificate: Certificate, settings: Settings, watch: Supervisor) -> Certificate:
+def _unfinished(certificate: Certificate, settings: Settings, watch: Supervisor, has_checkpoint: bool) -> Certificate:
     """The certificate of a fit whose time was over, even if that was after its last proof."""
     advice = advise_in_time(
         watch.max_time,
-        has_journal=watch.journal is not None,
+        has_checkpoint=has_checkpoint,
         gap=certificate.gap,
         is_proven=certificate.lower_bound > 0.0,
         tol=settings.tol,
@@ -230,6 +228,7 @@ def _fit_known(
     start: Metric | None = None,
     columns: Columns | None = None,
     explains: bool = True,
+    checkpoint: Checkpoint | None = None,
 ) -> Fit:
     """Fit with known settings to judgements of positive weight, which already includes class weights.
 
@@ -237,7 +236,7 @@ def _fit_known(
     looks for what the data do not determine, which can take longer than the fit.
     """
     columns = Columns(judgements.n_columns) if columns is None else columns
-    prepared = Prepared.of(judgements, settings, finds_null=explains)
+    prepared = Prepared.of(judgements, settings, finds_null=explains, checkpoint=checkpoint)
     coordinates = prepared.coordinates
     state = None if start is None else prepared.state_at(start, settings)
     noise, prepared, state = with_comparison_noise(prepared, settings, state)
@@ -249,7 +248,7 @@ def _fit_known(
     solved = _calibrated(solved, settings)
     metric = _metric(solved, fitted, settings, columns.names)
     certificate = solved.solution.certificate
-    explains = explains and not supervisor().has_ended_a_run
+    explains = explains and not supervisor().timed_out
     if explains and settings.known_alpha == 0 and not settings.fit_origin:
         with display().stage("looking for an optimum at infinity"):
             certificate = named_if_infinite(certificate, solved, coordinates, metric.column_names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,6 +11,7 @@ from array_api_compat import array_namespace
 
 from closefar.arrays import Array, FloatArray
 from closefar.errors import setting
+from closefar.fitting.checkpoint import Checkpoint
 from closefar.fitting.choices import ComparisonNoise, NoiseChoice, choice_from, profile_noise, sums_of_losses
 from closefar.fitting.progress import Progress, display
 from closefar.fitting.settings import Settings
@@ -110,13 +111,19 @@ def solve_likelihood(
     settings: Settings,
     start: State | None,
     options: Options | None = None,
+    keep: Callable[[State], None] | None = None,
 ) -> tuple[Solution, Flipped | None]:
-    """Minimise an objective, with flips if there is a likelihood that has them, and return that with its rates."""
+    """Minimise an objective, with flips if there is a likelihood that has them, and return that with its rates.
+
+    `keep` is called with each state.
+    """
     options = settings.options if options is None else options
-    watch, rng = Progress(objective.passes, options.tol), settings.rng()
+    watch, rng = Progress(objective.passes, options.tol, keep), settings.rng()
     if flipped is None:
         return solve(objective, options, rng=rng, watch=watch, start=start), None
     estimate = settings.estimates_flips
+    if start is not None and start.rates is not None:
+        flipped = flipped.with_rates(start.rates)
     return solve_with_flips(objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start)
 
 
@@ -208,13 +215,19 @@ class Strictness:
 
 
 def solve_annotated(
-    noise: Noise, rows: Rows, judgements: Judgements, settings: Settings, start: State | None, lengths: Array = None
+    noise: Noise,
+    rows: Rows,
+    judgements: Judgements,
+    settings: Settings,
+    start: State | None,
+    lengths: Array = None,
+    keep: Callable[[State], None] | None = None,
 ) -> tuple[Solution, Flipped | None, Strictness]:
     """Solve for M, the thresholds and the strictness of each annotator, with the width set or estimated.
 
     With the `lengths` of a centre, its multiple is the last of the thresholds.
     """
-    problem = _Problem(noise, rows, judgements, settings, lengths, Passes())
+    problem = _Problem(noise, rows, judgements, settings, lengths, Passes(), keep)
     width, is_estimated = settings.known_width, settings.known_width is None
     near = None
     if width is None:
@@ -277,6 +290,7 @@ class _Problem:
     settings: Settings
     lengths: Array
     passes: Passes
+    keep: Callable[[State], None] | None = None
 
     def solve(self, width: float, start: State | None, near: Flipped | None, options: Options | None = None) -> _Found:
         """The solution for one width; `near` has flip rates to begin with."""
@@ -288,7 +302,7 @@ class _Problem:
         if flipped is not None and near is not None:
             flipped = flipped.with_rates(near.rates)
         objective = Objective(self.rows, likelihood, self.passes)
-        return _Found(objective, *solve_likelihood(objective, flipped, self.settings, start, options))
+        return _Found(objective, *solve_likelihood(objective, flipped, self.settings, start, options, self.keep))
 
     def estimate_width(self, start: State | None) -> tuple[float, _Found]:
         """Maximise the marginal likelihood of the width, by Laplace's approximation around one solution after another.
@@ -300,7 +314,7 @@ class _Problem:
         for _ in range(_MOST_ROUNDS):
             found = self.solve(width, start, flipped, options)
             start, flipped = found.solution.state, found.flipped
-            if found.was_interrupted or supervisor().has_ended_a_run:
+            if found.was_interrupted or supervisor().timed_out:
                 break
             information = found.information(self.judgements.total_weight)
             told = _without_others(information, len(information) - n)
@@ -469,10 +483,17 @@ class Prepared:
     blend: float
     centre: FloatArray | None = None
     price: float = 0.0
+    checkpoint: Checkpoint | None = None
 
     @classmethod
     def of(
-        cls, judgements: Judgements, settings: Settings, *, finds_null: bool, blend: float | None = None
+        cls,
+        judgements: Judgements,
+        settings: Settings,
+        *,
+        finds_null: bool,
+        blend: float | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> Prepared:
         source = judged_rows(judgements, settings.known_comparison_noise)
         if blend is None:
@@ -487,7 +508,7 @@ class Prepared:
                 signs=judgements.signs_in(source),
                 finds_null=finds_null,
             )
-        prepared = cls(judgements, source, rows, coordinates, blend, price=settings.price)
+        prepared = cls(judgements, source, rows, coordinates, blend, price=settings.price, checkpoint=checkpoint)
         return replace(prepared, centre=prepared._centre(settings)) if settings.is_centred else prepared
 
     def _centre(self, settings: Settings) -> FloatArray:
@@ -525,7 +546,7 @@ class Prepared:
         """The solution for the given noise or, of several, for the one with the highest likelihood."""
         solved: dict[str, Solved] = {}
         for noise in settings.candidates:
-            if solved and supervisor().has_ended_a_run:
+            if solved and supervisor().timed_out:
                 break
             solved[noise.name] = self._solve(noise, settings, state)
         if len(solved) == 1:
@@ -536,13 +557,20 @@ class Prepared:
     def _solve(self, noise: Noise, settings: Settings, start: State | None) -> Solved:
         """Return the solution with the flip rates; it includes the centre that a penalty shrinks to."""
         rows, judgements, lengths = self.rows, self.judgements, self.lengths
-        strictness = None
+        strictness, keep = None, None
+        if self.checkpoint is not None:
+            last = self.checkpoint.state(noise.name, rows.n_columns)
+            # At known rates the search begins at the solution without flips, which a state before it is not.
+            has_begun = last is not None and (last.rates is not None or settings.known_flip_rate in (None, 0.0))
+            start = last if has_begun else start
+            keep = partial(self.checkpoint.keep, noise.name)
         if judgements.annotators is not None:
-            found, flipped, strictness = solve_annotated(noise, rows, judgements, settings, start, lengths)
+            found, flipped, strictness = solve_annotated(noise, rows, judgements, settings, start, lengths, keep)
         else:
             likelihood = likelihood_of(judgements, rows, noise, lengths=lengths, price=self.price)
             flipped = flipped_likelihood(likelihood, settings, judgements.total_weight)
-            found, flipped = solve_likelihood(Objective(rows, likelihood, Passes()), flipped, settings, start)
+            objective = Objective(rows, likelihood, Passes())
+            found, flipped = solve_likelihood(objective, flipped, settings, start, keep=keep)
         if isinstance(flipped, CentredFlips):
             flipped = flipped.inner
         return Solved(rows, judgements, self.with_centre(found, lengths), noise, flipped, strictness)
@@ -589,6 +617,11 @@ def with_comparison_noise(
         return None, prepared, state
     if not settings.estimates_comparison_noise:
         return ComparisonNoise(settings.known_comparison_noise), prepared, state
+    known = {} if prepared.checkpoint is None else prepared.checkpoint.found
+    if "comparison_noise" in known:
+        value, interval = known["comparison_noise"]
+        found = ComparisonNoise(value, None if interval is None else tuple(interval))
+        return found, replace(prepared, rows=rows.with_scale(1.0 / value)), None
     total = prepared.judgements.total_weight
     precise = settings.but(tol=min(settings.tol, _PROFILE_SHARE / total), verbose=0)
     if prepared.judgements.annotators is not None and settings.known_width is None:
@@ -608,5 +641,6 @@ def with_comparison_noise(
 
     with display().stage("estimating the noise of the comparisons"):
         found = profile_noise(loss_at, total)
+    known["comparison_noise"] = found.value, found.interval
     # The last fit begins afresh: from so near, it would end before it is as precise as others.
     return found, replace(prepared, rows=rows.with_scale(1.0 / found.value)), None

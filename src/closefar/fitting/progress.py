@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -111,14 +111,20 @@ def showing(verbose: int) -> Iterator[Display]:
 
 
 class Progress:
-    """The steps of a solver as lines, with the time that is left until the proven gap is `tol`, if that is known."""
+    """The steps of a solver as lines, with the time that is left until the proven gap is `tol`, if that is known.
 
-    def __init__(self, passes: Passes, tol: float) -> None:
+    `keep` is called with each state.
+    """
+
+    def __init__(self, passes: Passes, tol: float, keep: Callable[[State], None] | None = None) -> None:
         self.passes = passes
+        self.keep = keep
         self.display = display()
         self._forecast = _Forecast(tol)
 
     def __call__(self, iteration: int, state: State) -> None:
+        if self.keep is not None:
+            self.keep(state)
         if self.display.verbose <= 0:
             return
         self._forecast.add(state)

@@ -146,7 +146,7 @@ class Fit:
         """Return the fit; if it was interrupted, or its time is over, so is that of the computation it is part of."""
         if self.was_interrupted:
             raise KeyboardInterrupt
-        if supervisor().has_ended_a_run:
+        if supervisor().timed_out:
             raise OutOfTime(self.metric)
         return self
 

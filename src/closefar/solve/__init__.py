@@ -1,17 +1,31 @@
 """From rows to a certified solution: likelihoods, the problem, solvers in one loop, and the certificate."""
 
-from closefar.solve.alternating import solve_with_flips
 from closefar.solve.centre import Centred, CentredFlips
 from closefar.solve.certificate import Certificate, Outcome, advise_in_time
-from closefar.solve.flips import Flipped, FlippedCloseFar, FlippedGraded, RateOfEach, SharedRate, SideRates
+from closefar.solve.flips import (
+    Flipped,
+    FlippedCloseFar,
+    FlippedGraded,
+    RateOfEach,
+    SharedRate,
+    SideRates,
+    solve_with_flips,
+)
 from closefar.solve.levels import Graded
 from closefar.solve.likelihood import CloseFar, Compared, Curvature, Evaluation, Likelihood, MarginCurvature
 from closefar.solve.loop import FitStep, Solver, State, Watch, unwatched
-from closefar.solve.problem import Objective, Passes, psd_factor, share_for_hessian
+from closefar.solve.problem import (
+    Objective,
+    OutOfTime,
+    Passes,
+    Supervisor,
+    psd_factor,
+    share_for_hessian,
+    supervised,
+    supervisor,
+)
 from closefar.solve.separation import find_free_directions, find_recession
-from closefar.solve.solution import Options, Solution, choose_solver, solve, solve_roughly
-from closefar.solve.solvers import SOLVERS
-from closefar.solve.supervision import Journal, OutOfTime, Supervisor, supervised, supervisor
+from closefar.solve.solution import SOLVERS, Options, Solution, choose_solver, solve, solve_roughly
 
 __all__ = [
     "SOLVERS",
@@ -27,7 +41,6 @@ __all__ = [
     "FlippedCloseFar",
     "FlippedGraded",
     "Graded",
-    "Journal",
     "Likelihood",
     "MarginCurvature",
     "Objective",

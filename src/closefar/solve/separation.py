@@ -22,9 +22,8 @@ from closefar.arrays import TINY, Array, FloatArray, as_float64, to_numpy
 from closefar.rows import BlockRows
 from closefar.solve.bound import proven_bound
 from closefar.solve.loop import Limits, Run, Solver, State, run, unwatched
-from closefar.solve.problem import Cone, Problem
-from closefar.solve.solvers.newton import Newton
-from closefar.solve.supervision import supervisor
+from closefar.solve.newton import Newton
+from closefar.solve.problem import Cone, Problem, supervisor
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Separable labels: some metric gets every label right, so the likelihood has no finite maximum.
@@ -123,7 +122,7 @@ def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.
         if point.value < state.objective - 0.5 * tol:
             state = replace(state, matrix=point.matrix, factor=None, thresholds=point.thresholds, objective=point.value)
         state = replace(state, bound=max(state.bound, proven_bound(point, state.objective)))
-        if state.gap <= tol or supervisor().has_ended_a_run:
+        if state.gap <= tol or supervisor().timed_out:
             break
     return replace(found, state=state)
 

@@ -11,11 +11,13 @@ import numpy as np
 from closefar.arrays import Array, FloatArray
 from closefar.packed import packed_size
 from closefar.solve.certificate import Certificate, Outcome, advise
+from closefar.solve.fista import Fista, Sampled
 from closefar.solve.likelihood import Evaluation
 from closefar.solve.loop import Ending, FitStep, Limits, Recorder, Run, Solver, State, Watch, run, unwatched
+from closefar.solve.low_rank import Factor, LowRank
+from closefar.solve.newton import Newton
 from closefar.solve.problem import Cone, Objective, Problem, enough_for_hessian, psd_factor
 from closefar.solve.separation import widest_margin, with_reward_proof
-from closefar.solve.solvers import SOLVERS, Factor, LowRank, Newton
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A learned origin in the solver's coordinates: from free linear terms to a finite point.
@@ -51,6 +53,14 @@ def with_free_corner(cone: Cone, state: State) -> State:
     matrix[-1, -1] = 0.0
     return replace(state, matrix=matrix, thresholds=state.thresholds - float(state.matrix[-1, -1]))
 
+
+SOLVERS: dict[str, type[Solver]] = {
+    "newton": Newton,
+    "fista": Fista,
+    "factor": Factor,
+    "lowrank": LowRank,
+    "sampled": Sampled,
+}
 
 # With more columns, a limited rank is solved without the convex problem, which would take longer.
 _MANY_COLUMNS = 128

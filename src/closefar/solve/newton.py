@@ -15,7 +15,6 @@ from closefar.solve.likelihood import Curvature
 from closefar.solve.loop import SURPRISING, Solver, State
 from closefar.solve.problem import Cone, Objective, Point, Problem
 from closefar.solve.start import moment_start, spectral_start
-from closefar.solve.supervision import Entry
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The quadratic model of a Newton step, minimised over the feasible (M, thresholds).
@@ -35,24 +34,11 @@ class ConeProgram:
         mean = max(float(np.trace(hessian)) / len(hessian), 1e-6)
         damping = damping * mean
         rho = mean * _typical_eigenvalue(_without_annotators(hessian, cone) / mean) + damping
-        self._set(hessian + damping * np.eye(len(hessian)), damping, rho, cone)
-
-    def _set(self, hessian: FloatArray, damping: float, rho: float, cone: Cone) -> None:
-        self.hessian = hessian
+        self.hessian = hessian + damping * np.eye(len(hessian))
         self.damping = damping
         self.rho = rho
         self.cone = cone
-        self.resolvent = np.linalg.inv(hessian + rho * np.eye(len(hessian)))
-
-    def saved(self) -> Entry:
-        """The program as an array and numbers."""
-        return {"hessian": self.hessian, "damping": float(self.damping), "rho": float(self.rho)}
-
-    @classmethod
-    def restored(cls, saved: Entry, cone: Cone) -> ConeProgram:
-        program = cls.__new__(cls)
-        program._set(saved["hessian"], saved["damping"], saved["rho"], cone)
-        return program
+        self.resolvent = np.linalg.inv(self.hessian + rho * np.eye(len(hessian)))
 
     def solve(self, linear: FloatArray, start: FloatArray, tol: float, max_iter: int = 60) -> FloatArray:
         """Return the splitting variable t; the minimiser is ``project(t)``, its slack rho (project(t) - t)."""
@@ -214,7 +200,7 @@ _ACCURATE = 1e-11
 _LEAST_SHRINKING = 1e-5
 
 # Decrements below this may be rounding errors.
-_ROUNDING = 1e-12
+_DECREMENT_ROUNDING = 1e-12
 
 _NOTHING = 1e-15  # a decrement that rounding hides
 
@@ -239,9 +225,6 @@ _ENORMOUS = 1e3  # times the usual squared length of a difference
 _CURVED_FAR, _CURVED_NEAR = 64, 512
 _NEAR = 1e-3
 _WORTH_PASSES = 10.0
-
-# A larger Hessian is not saved: a run continues from before it was computed.
-_MOST_SAVED = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -325,31 +308,6 @@ class Newton(Solver):
             if moved.gap <= self.tol and not moved.stuck:
                 moved = self._polish(moved, memory.decrement * shrinks)
         return moved
-
-    def saved(self, state: State) -> Entry | None:
-        last: _Memory = state.memory
-        if last.program is not None and last.program.hessian.size > _MOST_SAVED:
-            return None
-        return {
-            "splitting": last.splitting,
-            "decrement": float(last.decrement),
-            "damping": float(last.damping),
-            "program": None if last.program is None else last.program.saved(),
-            "idle": last.idle,
-            "samples": bool(last.samples),
-            "has_scout": self.scout is not None,
-        }
-
-    def restored(self, state: State, saved: Entry, begun: np.random.Generator) -> State:
-        point = self.problem.at(state.matrix, state.thresholds)
-        program = saved["program"] and ConeProgram.restored(saved["program"], self.problem.cone)
-        if saved["has_scout"]:
-            few = self._few(begun)
-            self.scout = None if few is None else Newton(few, tol=0.0, rng=self.rng)
-        memory = _Memory(
-            point, saved["splitting"], saved["decrement"], saved["damping"], program, saved["idle"], saved["samples"]
-        )
-        return replace(state, memory=memory)
 
     def _polish(self, state: State, next_decrement: float) -> State:
         """Make the minimiser itself accurate: steps with the same Hessian cost one pass each."""
@@ -532,7 +490,7 @@ def _is_uneven(curvatures: FloatArray) -> bool:
 
 def _is_good(decrement: float, before: float, length: float) -> bool:
     """Whether steps with the Hessian of a sample shrink as fast as they should."""
-    return length == 1.0 and (decrement < 0.25 * before or decrement < _ROUNDING)
+    return length == 1.0 and (decrement < 0.25 * before or decrement < _DECREMENT_ROUNDING)
 
 
 def _damping(last: float, length: float, crawling: bool) -> float:
