@@ -25,7 +25,7 @@ from closefar.rows import blocks, rows_of, streamed
 from closefar.solve import SOLVERS, CloseFar, Journal, Objective, Options, Passes, State
 from closefar.solve import supervision as supervising
 from closefar.solve.loop import Ending, Limits, Recorder, run, unwatched
-from closefar.solve.solvers import Newton
+from closefar.solve.newton import Newton
 from closefar.tables import chunks, numpy_chunks
 from paper_estimator import PAPER
 

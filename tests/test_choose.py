@@ -13,7 +13,7 @@ from scipy.special import expit
 import closefar as cf
 from closefar import packed
 from closefar.fitting import Settings, choose, likelihood_of
-from closefar.fitting.prepared import Prepared, flipped_likelihood
+from closefar.fitting.problem import Prepared, flipped_likelihood
 from closefar.noise import NOISES
 from closefar.solve import Objective, Passes
 from paper_estimator import PAPER

@@ -13,8 +13,7 @@ from sklearn.model_selection import GridSearchCV
 
 import closefar as cf
 from closefar.fitting import Fit, NoiseChoice, RankChoice, Scorer, Settings, fit, refit, refit_leading
-from closefar.fitting.fitting import find_origin
-from closefar.fitting.statistics import find_problems
+from closefar.fitting.fitting import find_origin, find_problems
 from closefar.judgements import Columns, Judgements
 from closefar.model import Directions, Metric
 from closefar.noise import NOISES, Normal
@@ -285,7 +284,7 @@ def test_a_start_is_the_metric_in_the_coordinates_of_the_rows(monkeypatch, thres
         seen.append((objective, start))
         return solve(objective, options, start=start, **more)
 
-    monkeypatch.setattr("closefar.fitting.prepared.solve", spy)
+    monkeypatch.setattr("closefar.fitting.problem.solve", spy)
     root = np.random.default_rng(0).standard_normal((4, 2))
     fit(JUDGEMENTS, Settings(**PAPER), start=Metric.from_factor(root, threshold, origin=np.zeros(4)))
     ((objective, start),) = seen

@@ -13,9 +13,8 @@ from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Objective, Options, Outcome, Passes
 from closefar.solve import alternating as flipped
-from closefar.solve.flips import Alternating
 from closefar.solve.certificate import Certificate
-from closefar.solve.flips import FlippedCloseFar, best_flip_rate, best_two_rates
+from closefar.solve.flips import Alternating, FlippedCloseFar, best_flip_rate, best_two_rates
 from closefar.solve.loop import Ending, Limits, run
 from paper.synthetic import paper_pairs
 from paper_estimator import PAPER

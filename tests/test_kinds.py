@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from closefar.fitting.checkpoint import find_difference, fingerprint
 
 import closefar as cf
 from closefar.fitting import Settings
-from closefar.fitting.checkpoint import find_difference, fingerprint
 from closefar.judgements import (
     CodedLabels,
     Judgements,

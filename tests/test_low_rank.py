@@ -14,12 +14,11 @@ from closefar.noise import NOISES
 from closefar.rows import Differences, find_coordinates, unit_free
 from closefar.rows.unit_free import WideRows
 from closefar.solve import CloseFar, Objective, Options, Passes, solve, unwatched
+from closefar.solve import low_rank as dual
 from closefar.solve.centre import Centred
 from closefar.solve.flips import FlippedCloseFar, SoftCloseFar
 from closefar.solve.loop import run
-from closefar.solve.solvers import Factor
-from closefar.solve.solvers import low_rank as dual
-from closefar.solve.low_rank import Factored, Model, Spectrum, change_columns, leading_factor, tangent_bound
+from closefar.solve.low_rank import Factor, Factored, Model, Spectrum, change_columns, leading_factor, tangent_bound
 from paper_estimator import PAPER
 
 

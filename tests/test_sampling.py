@@ -7,10 +7,9 @@ import closefar as cf
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, MarginCurvature, Objective, Passes, State
+from closefar.solve import newton as newton_module
+from closefar.solve.newton import HessianSampler, Newton
 from closefar.solve.problem import Cone, Problem
-from closefar.solve.solvers import Newton
-from closefar.solve.solvers import newton as newton_module
-from closefar.solve.newton import HessianSampler
 from paper_estimator import PAPER
 
 RNG = np.random.default_rng

@@ -25,17 +25,16 @@ from closefar.solve import (
     State,
     solve,
 )
-from closefar.solve.flips import Alternating, Climb
 from closefar.solve.certificate import advise
-from closefar.solve.flips import FlippedCloseFar
+from closefar.solve.fista import Fista
+from closefar.solve.flips import Alternating, FlippedCloseFar, FlipState
 from closefar.solve.likelihood import FullCurvature, best_several
 from closefar.solve.loop import Ending, Limits, Run, run
+from closefar.solve.low_rank import Factor, _two_loop
+from closefar.solve.newton import ConeProgram, Newton, _projection_slopes, _solve_dense, _typical_eigenvalue
 from closefar.solve.problem import Cone, Point, Problem, psd_factor
 from closefar.solve.separation import _largest_penalty, widest_margin
 from closefar.solve.solution import _certify, _outcome, choose_solver, with_finite_origin, with_free_corner
-from closefar.solve.solvers import Factor, Fista, Newton
-from closefar.solve.low_rank import _two_loop
-from closefar.solve.newton import ConeProgram, _projection_slopes, _solve_dense, _typical_eigenvalue
 from closefar.solve.start import moment_start
 from paper_estimator import PAPER
 
@@ -1005,14 +1004,14 @@ def test_the_scale_is_settled_by_two_undecided_labels_for_each_unknown_or_a_pena
     solver = climber(alpha=alpha)  # M has six unknowns, and there is one threshold
     likelihood = SimpleNamespace(share_undecided=lambda *_: share)
     assert solver._is_settled(likelihood, None, State.at(np.eye(3), 1.0)) == is_settled
-    assert Climb(likelihood, None, None).is_settled
+    assert FlipState(likelihood, None, None).is_settled
 
 
 @pytest.mark.parametrize(
     "record",
     [
         certified(0.5, 0.25),
-        Climb(None, None, None),
+        FlipState(None, None, None),
         Cone(1, np.zeros(1)),
         FitStep(1.0, 0.5, 0.1),
         Limits(1e-6, 5, None),

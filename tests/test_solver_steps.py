@@ -12,12 +12,13 @@ from closefar import packed
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Objective, Passes, State
+from closefar.solve import fista as fista_module
+from closefar.solve import low_rank as factor_module
+from closefar.solve import newton as newton_module
+from closefar.solve.fista import Fista
+from closefar.solve.low_rank import Factor
+from closefar.solve.newton import Newton, _damping
 from closefar.solve.problem import Cone, Problem
-from closefar.solve.solvers import Factor, Fista, Newton
-from closefar.solve.solvers import factor as factor_module
-from closefar.solve.solvers import fista as fista_module
-from closefar.solve.solvers import newton as newton_module
-from closefar.solve.newton import _damping
 
 RNG = np.random.default_rng
 

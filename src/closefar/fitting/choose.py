@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray, to_numpy
-from closefar.fitting.choices import Baseline, Choice, Tried
-from closefar.fitting.prepared import Prepared, flipped_likelihood
+from closefar.fitting.problem import Prepared, flipped_likelihood
 from closefar.fitting.progress import display
+from closefar.fitting.result import Baseline, Choice, Tried
 from closefar.fitting.settings import CENTRES, Settings
 from closefar.judgements import (
     Judgements,

@@ -20,7 +20,7 @@ from closefar import packed
 from closefar.arrays import TINY, FloatArray, to_numpy
 from closefar.errors import either, joined, setting
 from closefar.fitting import Fit, Fitted, Settings, refit, without_penalty
-from closefar.fitting.statistics import name_columns
+from closefar.fitting.fitting import name_columns
 from closefar.judgements import Judgements, Kind
 from closefar.judgements.judgements import quadruplets_of
 from closefar.model import Metric

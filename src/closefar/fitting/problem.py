@@ -1,21 +1,23 @@
-"""Judgements with their rows in the coordinates of a penalty, and the solution of their problem there."""
+"""Judgements with their rows in the coordinates of a penalty, their likelihood, and the solution there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 from array_api_compat import array_namespace
+from scipy.optimize import brentq, minimize_scalar
+from scipy.stats import chi2
 
 from closefar.arrays import Array, FloatArray
 from closefar.errors import setting
-from closefar.fitting.checkpoint import Checkpoint
-from closefar.fitting.choices import ComparisonNoise, NoiseChoice, choice_from, profile_noise, sums_of_losses
-from closefar.fitting.progress import Progress, display
+from closefar.fitting.progress import Checkpoint, Progress, display
+from closefar.fitting.result import ComparisonNoise, FitStatistics, NoiseChoice, sums_of_margins
 from closefar.fitting.settings import Settings
-from closefar.fitting.statistics import FitStatistics, sums_of_margins
 from closefar.judgements import Judgements, Kind
 from closefar.model import Metric
 from closefar.model.thresholds import one_rate
@@ -350,6 +352,151 @@ def _best_width(told: FloatArray, strictness: FloatArray, width: float, unit: fl
     likelihood = 0.5 * np.sum(pull * squares / (1.0 + squares * values) - np.log1p(squares * values), axis=1)
     prior = np.log(widths) - 2.0 * np.log1p(widths / unit)
     return float(widths[np.argmax(likelihood + prior)])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The noise that describes the judgements best, and that of comparisons relative to that of pairs
+
+
+_CLEAR_Z = 1.96  # a difference of likelihoods that is not chance, at 5%
+
+
+def choose_noise(row_losses: Mapping[str, FloatArray], weights: FloatArray) -> NoiseChoice:
+    """Choose by likelihood; the models have the same number of parameters, so no correction is needed.
+
+    Vuong's test for non-nested models decides whether a model is clearly better: it compares the
+    mean difference of row losses with its standard error.
+
+    Parameters
+    ----------
+    row_losses : mapping from names to arrays of shape (n,)
+        -log P(label) of each pair under each fitted model, for the same pairs.
+    weights : array of shape (n,)
+        The weights of the fit; for `z` they are importance weights, not repeated pairs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from closefar.fitting import choose_noise
+    >>> losses = {"logistic": np.array([0.3, 0.1, 0.2, 0.4]), "normal": np.array([0.4, 0.2, 0.2, 0.5])}
+    >>> choice = choose_noise(losses, np.ones(4))
+    >>> choice.name, round(choice.comparison["normal"]["z"], 2), choice.warning
+    ('logistic', 3.46, None)
+    """
+    if not row_losses:
+        raise ValueError("row_losses must contain the losses of at least one noise model; got none.")
+    shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
+    return choice_from(list(row_losses), sums_of_losses(list(row_losses.values()), shares))
+
+
+def sums_of_losses(losses: Sequence[Array], shares: Array) -> FloatArray:
+    """Sums over some pairs, from which `choice_from` chooses between the models with these losses of each pair.
+
+    The first line is the mean loss of each model and the sum of squared shares; the others are, for each pair of
+    models, the sums of their difference d: of w d, of w^2 d and of w^2 d^2.
+    """
+    xp = array_namespace(shares)
+    squares = shares * shares
+    sums = np.zeros((1 + len(losses) ** 2, max(len(losses) + 1, 3)))
+    sums[0, : len(losses)] = [float(xp.vecdot(shares, each)) for each in losses]
+    sums[0, len(losses)] = float(xp.sum(squares))
+    for line, (left, right) in enumerate(product(losses, losses), start=1):
+        if left is not right:
+            difference = left - right
+            weighted = squares * difference
+            sums[line, :3] = [
+                float(xp.vecdot(shares, difference)),
+                float(xp.sum(weighted)),
+                float(xp.vecdot(weighted, difference)),
+            ]
+    return sums
+
+
+def choice_from(names: Sequence[str], sums: FloatArray) -> NoiseChoice:
+    """Choose between models from the `sums_of_losses` of all pairs."""
+    n = len(names)
+    losses = dict(zip(names, sums[0, :n].tolist(), strict=True))
+    best = min(losses, key=lambda name: losses[name])
+    between = sums[1:].reshape(n, n, -1)[:, names.index(best)]
+    comparison = {
+        name: {"loss": losses[name], "difference": losses[name] - losses[best], "z": _z(line[:3], sums[0, n])}
+        for name, line in zip(names, between, strict=True)
+    }
+    alike = [name for name in losses if name != best and comparison[name]["z"] < _CLEAR_Z]
+    return NoiseChoice(best, comparison, _warning(best, alike, comparison))
+
+
+def _z(differences: FloatArray, squares: float) -> float:
+    """A mean difference divided by its standard error, the root of the sum of w^2 (d - mean)^2."""
+    mean, linear, square = differences
+    variance = square - 2.0 * mean * linear + mean**2 * squares
+    return float(mean / np.sqrt(variance)) if variance > 0.0 else 0.0
+
+
+def _warning(best: str, alike: list[str], comparison: dict[str, dict[str, float]]) -> str | None:
+    if not alike:
+        return None
+    names = " or ".join(f"{name} (z = {comparison[name]['z']:.1f})" for name in alike)
+    return f"{best} noise describes the labels best, but not clearly better than {names}."
+
+
+# The largest noise of comparisons relative to that of pairs that is tried, and one over the smallest.
+_LARGEST_LOG_RATIO = math.log(1e3)
+# How precisely its logarithm is known: after a search, at an end of the interval, and at the estimate.
+_SEARCH_WIDTH, _END_WIDTH, _ESTIMATE_WIDTH = 0.1, 1e-3, 1e-10
+_LEVEL = 0.95
+
+
+def profile_noise(loss_at: Callable[[float], tuple[float, float]], n_judgements: float) -> ComparisonNoise:
+    """Minimise the loss over the noise, given the least loss at each, and find where it is too large by chance.
+
+    `loss_at` is the minimum over all other parameters of the mean loss of as many judgements as this, and its
+    derivative in the logarithm of the noise.
+    """
+    found: dict[float, float] = {}
+    slopes: dict[float, float] = {}
+
+    def profile(log_noise: float) -> float:
+        if log_noise not in found:
+            found[log_noise], slopes[log_noise] = loss_at(math.exp(log_noise))
+        return found[log_noise]
+
+    def slope(log_noise: float) -> float:
+        profile(log_noise)
+        return slopes[log_noise]
+
+    minimize_scalar(
+        profile, bounds=(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO), method="bounded", options={"xatol": _SEARCH_WIDTH}
+    )
+    centre = min(found, key=lambda place: found[place])
+    below = max((place for place in found if place < centre and slopes[place] < 0.0), default=centre)
+    above = min((place for place in found if place > centre and slopes[place] > 0.0), default=centre)
+    if slopes[centre] != 0.0 and below < above:
+        low, high = (below, centre) if slopes[centre] > 0.0 else (centre, above)
+        centre = brentq(slope, low, high, xtol=_ESTIMATE_WIDTH) if low < high else centre
+    least = profile(centre)
+    limit = least + float(chi2.isf(1.0 - _LEVEL, 1)) / (2.0 * n_judgements)
+    ends: list[float] = []
+    for end, beyond in ((-_LARGEST_LOG_RATIO, 0.0), (_LARGEST_LOG_RATIO, math.inf)):
+        inside, outside = _around(found, limit, centre, end)
+        # A fit at the end itself is slow, and needed only if nothing nearer is too large.
+        is_bounded = found.get(outside, -math.inf) > limit or profile(outside) > limit
+        root = brentq(lambda place: profile(place) - limit, inside, outside, xtol=_END_WIDTH) if is_bounded else None
+        ends.append(beyond if root is None else math.exp(root))
+    low, high = ends
+    return ComparisonNoise(math.exp(centre), (low, high))
+
+
+def _around(found: dict[float, float], limit: float, centre: float, end: float) -> tuple[float, float]:
+    """The last known place within the limit on the way from the centre to an end, and the first one beyond it."""
+    inside = centre
+    for place in sorted(
+        (each for each in found if (each - centre) * (end - centre) > 0.0), key=lambda at: abs(at - centre)
+    ):
+        if found[place] > limit:
+            return inside, place
+        inside = place
+    return inside, end
 
 
 # ---------------------------------------------------------------------------------------------------------------------
