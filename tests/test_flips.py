@@ -12,7 +12,7 @@ import closefar as cf
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Objective, Options, Outcome, Passes
-from closefar.solve import alternating as flipped
+from closefar.solve import flips as flipped
 from closefar.solve.certificate import Certificate
 from closefar.solve.flips import Alternating, FlippedCloseFar, best_flip_rate, best_two_rates
 from closefar.solve.loop import Ending, Limits, run

@@ -169,79 +169,48 @@ def choose(judgements: Judgements, settings: Settings, groups: Any = None) -> Ch
 # --------------------------------------------------------------------------------------- what judgements say
 
 
-class _Signs:
-    """Close/far labels, and comparisons: each is a sign, and the margin of a comparison has no threshold."""
-
-    def __init__(self, judgements: Judgements) -> None:
-        self.signs = np.where(judgements.is_far, 1.0, -1.0)
-        self.n_thresholds = judgements.n_thresholds
-
-    def are_right(self, margins: FloatArray) -> BoolArray:
-        right: BoolArray = (margins[:, 0] >= 0.0) == (self.signs > 0.0)
-        return right
-
-    def floor(self, rate: float) -> tuple[float, float]:
-        """What flips add to each probability, and the share that is kept."""
-        return rate, 1.0 - 2.0 * rate
-
-    def features(self, margins: FloatArray, rows: BoolArray) -> list[FloatArray]:
-        """The derivative of each end of the interval of thresholds in (scale, shift of each threshold)."""
-        found = np.full((int(rows.sum()), 1 + self.n_thresholds), -1.0)
-        found[:, 0] = margins[rows, 0]
-        return [found]
-
-    def losses(self, ends: list[FloatArray], rows: BoolArray, noise: Noise, order: int) -> tuple[Any, ...]:
-        """The loss given each end, its first derivatives in them, and (i, j, second derivative) of each two."""
-        signs = self.signs[rows]
-        if order == 0:
-            return (noise.neg_log_cdf(signs * ends[0]),)
-        loss, slope, bend = noise.derivatives(signs * ends[0], 2)
-        return loss, [signs * slope], [(0, 0, bend)]
-
-
-class _Levels:
-    """Levels: each is an interval between two thresholds."""
+class _Answers:
+    """Judgements as levels, each an interval between two thresholds; the margin of a comparison has no threshold."""
 
     def __init__(self, judgements: Judgements) -> None:
         self.codes = judgements.codes
-        self.n_levels = judgements.n_levels
         self.n_thresholds = judgements.n_thresholds
+        self.n_margins = max(judgements.n_thresholds, 1)
 
     def are_right(self, margins: FloatArray) -> BoolArray:
         right: BoolArray = np.sum(margins >= 0.0, axis=1) == self.codes
         return right
 
     def floor(self, rate: float) -> tuple[float, float]:
-        each, rest = level_flips(rate, self.n_levels)
+        """What flips add to each probability, and the share that is kept."""
+        each, rest = level_flips(rate, self.n_margins + 1)
         return float(each), float(rest)
 
     def features(self, margins: FloatArray, rows: BoolArray) -> list[FloatArray]:
+        """The derivative of each end of the interval of thresholds in (scale, shift of each threshold)."""
         codes, margins = self.codes[rows], margins[rows]
         found = []
         for threshold in (codes - 1, codes):
-            has_end = (threshold >= 0) & (threshold < self.n_thresholds)
-            at = np.flatnonzero(has_end)
+            at = np.flatnonzero((threshold >= 0) & (threshold < self.n_margins))
             feature = np.zeros((len(codes), 1 + self.n_thresholds))
             feature[at, 0] = margins[at, threshold[at]]
-            feature[at, 1 + threshold[at]] = -1.0
+            if self.n_thresholds > 0:
+                feature[at, 1 + threshold[at]] = -1.0
             found.append(feature)
         return found
 
     def losses(self, ends: list[FloatArray], rows: BoolArray, noise: Noise, order: int) -> tuple[Any, ...]:
+        """The loss given each end, its first derivatives in them, and (i, j, second derivative) of each two."""
         codes = self.codes[rows]
         # Thresholds of levels that a fold has none of may be equal, or cross when they are moved.
         apart = np.minimum(ends[1], ends[0] - 1e-6 * (1.0 + np.abs(ends[0])))
-        has_both = (codes > 0) & (codes < self.n_thresholds)
-        low = np.where(codes > 0, ends[0], np.inf)
-        up = np.where(codes < self.n_thresholds, np.where(has_both, apart, ends[1]), -np.inf)
+        has_low, has_up = codes > 0, codes < self.n_margins
+        low = np.where(has_low, ends[0], np.inf)
+        up = np.where(has_up, np.where(has_low, apart, ends[1]), -np.inf)
         found = interval_losses(noise, low, up, max(order, 1))
         if order == 0:
             return (found.loss,)
         return (found.loss, [-found.low, -found.up], [(0, 0, found.low_low), (0, 1, found.low_up), (1, 1, found.up_up)])
-
-
-def _answers(judgements: Judgements) -> _Signs | _Levels:
-    return _Levels(judgements) if judgements.kind is Kind.LEVELS else _Signs(judgements)
 
 
 class _Calibration(NamedTuple):
@@ -449,7 +418,7 @@ class _Search:
         # So many judgements that a penalty hardly matters, and choosing must not take longer than the fit.
         self.n_judgements, self.has_plenty = n_judgements, has_plenty
         self.n_points, self.share_of_points = n_points, share_of_points  # of all judgements, and which the sample has
-        self.answers = _answers(judgements)
+        self.answers = _Answers(judgements)
         self.weights = judgements.weights / judgements.weights.sum()
         self.n = effective_number(np.asarray(judgements.weights))
         self.tried: dict[_Candidate, _HeldOut] = {}
@@ -515,7 +484,7 @@ class _Search:
         if candidate.alpha is not None and supervisor().is_over:
             raise _TimeOverError
         space, noise = self.space(candidate.prior), get_noise(candidate.noise)
-        margins = np.zeros((len(self.judgements), max(self.answers.n_thresholds, 1)))
+        margins = np.zeros((len(self.judgements), self.answers.n_margins))
         states: list[State] = []
         for number, (objective, (train, test)) in enumerate(
             zip(space.objectives(noise), self.folds.splits, strict=True)

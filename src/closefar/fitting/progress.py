@@ -281,7 +281,7 @@ class Checkpoint:
             arrays.update({f"state/{name}/{part}": np.asarray(value) for part, value in state.items()})
         text = json.dumps({_KEY: FORMAT_VERSION, "facts": self._facts, "found": self.found}, default=_plain_number)
         content = io.BytesIO()
-        np.savez(content, text=np.array(text), **arrays)  # type: ignore[arg-type]  # names are arrays
+        np.savez(content, text=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]  # names are arrays
         try:
             replace_file(self.path, content.getvalue())
         except OSError as error:
@@ -297,8 +297,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a regular file, so it can't be a checkpoint. Choose another name.")
     remedy = "Remove it to begin again, or choose another name."
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            held: dict[str, Any] = json.loads(str(arrays["text"]))
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            held: dict[str, Any] = json.loads(arrays["text"].tobytes())
             version, held["moments"], held["states"] = held[_KEY], arrays["moments"], {}
             for key in arrays.files:
                 if key.startswith("state/"):

@@ -46,11 +46,6 @@ _MANY = 50_000
 _MANY_PER_PARAMETER = 50.0
 
 
-def fit_part(fitted: Fit, judgements: Judgements) -> Metric:
-    """The metric of `refit_part`."""
-    return refit_part(fitted, judgements).metric
-
-
 def refit_part(fitted: Fit, judgements: Judgements) -> Fit:
     """The fit of the same settings to these judgements; approximate, without a certificate, if columns are many."""
     settings = fitted.chosen
