@@ -224,7 +224,7 @@ def test_warnings_point_at_who_asked_for_the_fit(found):
 
 def test_an_interrupted_refit_ends_what_it_is_part_of(monkeypatch, found):
     broken = replace(found, certificate=replace(found.certificate, outcome=Outcome.INTERRUPTED))
-    monkeypatch.setattr("closefar.fitting.fitting._fit_known", lambda *args, **kwargs: broken)
+    monkeypatch.setattr("closefar.fitting.fitting.fit_once", lambda *args, **kwargs: broken)
     with pytest.raises(KeyboardInterrupt):
         refit(JUDGEMENTS, Settings(**PAPER))
 
@@ -618,7 +618,7 @@ def test_a_large_penalty_leaves_the_plain_distance_and_a_threshold():
 
 
 def test_a_centre_has_no_limited_rank():
-    with pytest.raises(ValueError, match="rank must be None with prior='standardized'"):
+    with pytest.raises(ValueError, match='rank must be None with prior="standardized"'):
         fit(few_labels(50, 3), Settings(alpha=0.1, prior="standardized", rank=2, flip_rate=0.0))
 
 

@@ -13,12 +13,20 @@ import closefar as cf
 from closefar.noise import NOISES
 from closefar.rows import Differences, find_coordinates, unit_free
 from closefar.rows.unit_free import WideRows
-from closefar.solve import CloseFar, Objective, Options, Passes, solve, unwatched
+from closefar.solve import CloseFar, Objective, Options, Passes, ignore_progress, solve
 from closefar.solve import low_rank as dual
 from closefar.solve.centre import Centred
 from closefar.solve.flips import FlippedCloseFar, SoftCloseFar
 from closefar.solve.loop import run
-from closefar.solve.low_rank import Factor, Factored, Model, Spectrum, change_columns, leading_factor, tangent_bound
+from closefar.solve.low_rank import (
+    Factor,
+    Factored,
+    Model,
+    Spectrum,
+    add_or_drop_directions,
+    leading_factor,
+    tangent_bound,
+)
 from paper_estimator import PAPER
 
 
@@ -213,7 +221,7 @@ def test_columns_are_added_where_the_gradient_asks_for_them():
     problem, _ = rows_and_problem(n=800, d=40, alpha=0.01)
     factored = Factored(problem, problem.objective)
     place = factored.at(*leading_factor(factored, 1))
-    changed = change_columns(factored, place, Spectrum.of(factored, place), 1e-6, 0.0, shrinks=False)
+    changed = add_or_drop_directions(factored, place, Spectrum.of(factored, place), 1e-6, 0.0, shrinks=False)
     assert changed.factor.shape[1] > 1
     assert changed.value < place.value
 
@@ -236,9 +244,9 @@ def test_the_error_of_single_precision_is_measured():
 @pytest.mark.parametrize("alpha", [0.0, 0.01, 0.1])
 def test_the_bound_holds_and_the_optimum_is_reached(noise, alpha):
     problem, options = rows_and_problem(noise=noise, alpha=alpha, n=4000, d=36, rank=3, wrong=0.2)
-    ours = solve(problem.objective, options, rng=np.random.default_rng(0), watch=unwatched).certificate
+    ours = solve(problem.objective, options, rng=np.random.default_rng(0), watch=ignore_progress).certificate
     tight = Options(alpha, None, False, "fista", 1e-7, 3000)
-    best = solve(problem.objective, tight, rng=np.random.default_rng(0), watch=unwatched).certificate
+    best = solve(problem.objective, tight, rng=np.random.default_rng(0), watch=ignore_progress).certificate
     assert ours.converged
     assert ours.lower_bound <= best.objective + 1e-12
     assert ours.objective >= best.lower_bound - 1e-12
@@ -258,9 +266,9 @@ def centred(rows, signs, weights):
 @pytest.mark.parametrize("likelihood_of", [soft, centred])
 def test_soft_labels_and_two_thresholds(likelihood_of):
     problem, options = rows_and_problem(likelihood_of, alpha=0.02, n=1500, d=40)
-    ours = solve(problem.objective, options, rng=np.random.default_rng(0), watch=unwatched).certificate
+    ours = solve(problem.objective, options, rng=np.random.default_rng(0), watch=ignore_progress).certificate
     tight = Options(0.02, None, False, "fista", 1e-7, 3000)
-    best = solve(problem.objective, tight, rng=np.random.default_rng(0), watch=unwatched).certificate
+    best = solve(problem.objective, tight, rng=np.random.default_rng(0), watch=ignore_progress).certificate
     assert ours.converged
     assert ours.lower_bound <= best.objective + 1e-12
     assert abs(ours.objective - best.objective) <= 1e-6
@@ -343,7 +351,7 @@ def test_a_limited_rank_of_many_columns(alpha):
     options = Options(alpha, 3, has_constant=False, solver="factor", tol=1e-6, max_iter=500)
     problem = options.problem(objective)
     plain = Factor(problem, 1e-6, np.random.default_rng(0), 3)
-    found = run(plain, plain.start, options.limits(problem, unwatched)).state
+    found = run(plain, plain.start, options.limits(problem, ignore_progress)).state
     assert certificate.objective <= found.objective + 1e-6
 
 

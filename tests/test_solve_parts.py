@@ -33,7 +33,7 @@ from closefar.solve.loop import Ending, Limits, Run, run
 from closefar.solve.low_rank import Factor, _two_loop
 from closefar.solve.newton import ConeProgram, Newton, _projection_slopes, _solve_dense, _typical_eigenvalue
 from closefar.solve.problem import Cone, Point, Problem, psd_factor
-from closefar.solve.separation import _largest_penalty, widest_margin
+from closefar.solve.separation import _largest_penalty, max_margin
 from closefar.solve.solution import _certify, _outcome, choose_solver, with_finite_origin, with_free_corner
 from closefar.solve.start import moment_start
 from paper_estimator import PAPER
@@ -440,7 +440,7 @@ def test_the_start_points_the_right_way():
     matrix, thresholds = moment_start(problem_of(objective))
     np.testing.assert_allclose(matrix / np.trace(matrix), truth / 2.5, atol=0.12)
     assert moment_start(problem_of(objective))[0][2, 2] < 0.01 * np.trace(matrix)
-    gradient, _ = objective.along(objective.quadratic_forms(matrix), 1.0, thresholds)
+    gradient, _ = objective.scale_derivatives(objective.quadratic_forms(matrix), 1.0, thresholds)
     np.testing.assert_allclose(gradient, 0.0, atol=5e-3)
     best = solve(objective, options(), rng=rng, watch=lambda *_: None).certificate.loss
     at_start = objective.evaluate(objective.quadratic_forms(matrix), thresholds).loss
@@ -482,7 +482,7 @@ def test_without_thresholds_the_start_keeps_the_mean_of_the_labels():
     expected = (z * signs[:, None]).T @ z / 600
     np.testing.assert_allclose(matrix / np.trace(matrix), expected / np.trace(expected), atol=1e-8)
     assert thresholds.shape == (0,)
-    assert abs(objective.along(objective.quadratic_forms(matrix), 1.0, thresholds)[0][0]) < 1e-3
+    assert abs(objective.scale_derivatives(objective.quadratic_forms(matrix), 1.0, thresholds)[0][0]) < 1e-3
 
 
 def test_several_thresholds_are_fitted_together_with_the_scale():
@@ -492,7 +492,7 @@ def test_several_thresholds_are_fitted_together_with_the_scale():
     objective = Objective(Differences(z), Graded(NOISES["logistic"], codes, np.full(500, 1 / 500), 3), Passes())
     matrix, thresholds = moment_start(problem_of(objective), accuracy=1e-12)
     squared = objective.quadratic_forms(matrix)
-    gradient, _ = objective.along(squared, 1.0, thresholds)
+    gradient, _ = objective.scale_derivatives(squared, 1.0, thresholds)
     np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
 
 
@@ -851,7 +851,7 @@ def scripted_path(margins, *, last=None, bound=0.0):
 
     separated = Run(state(0.25, 0.125, least_margin=0.5), Ending.SEPARABLE, n_iter=3)
     limits = Limits(1e-6, 5, lambda *_: None)
-    return widest_margin(Path, problem, separated, np.random.default_rng(0), limits), calls, _largest_penalty(problem)
+    return max_margin(Path, problem, separated, np.random.default_rng(0), limits), calls, _largest_penalty(problem)
 
 
 def test_the_first_penalty_that_separates_the_labels_is_taken():
@@ -887,7 +887,7 @@ def test_newton_steps_minimise_precisely_at_the_first_penalty_that_separates():
     objective = Objective(Differences(z), CloseFar(NOISES["logistic"], signs, weights), Passes())
     problem, limits = problem_of(objective), Limits(1e-6, 200, lambda *_: None)
     separated = Run(State.at(np.eye(3), 1.0), Ending.SEPARABLE, n_iter=0)
-    found = widest_margin(Newton, problem, separated, np.random.default_rng(0), limits).state
+    found = max_margin(Newton, problem, separated, np.random.default_rng(0), limits).state
     alphas = 0.01 * _largest_penalty(problem) * 0.1 ** np.arange(10)
     solutions = [solution_of(objective, alpha=alpha, tol=1e-12, solver="newton") for alpha in alphas[:6]]
     margins = [signs * (np.sum((z @ each.factor) ** 2, axis=1) - each.thresholds[0]) for each in solutions]

@@ -1,8 +1,8 @@
 """Fitting: a function from judgements and settings to a fit, with the choices of noise, rank and penalty."""
 
 from closefar.fitting.classes import ClassPosterior, class_pairs, class_posterior, neighbour_metric
-from closefar.fitting.fitting import fit, measured_statistics, placed_on, refit, without_penalty
-from closefar.fitting.problem import choose_noise, is_plain, likelihood_of
+from closefar.fitting.fitting import fit, measured_statistics, refit, without_penalty
+from closefar.fitting.problem import choose_noise, likelihood_of
 from closefar.fitting.progress import Checkpoint, showing
 from closefar.fitting.refits import (
     CalibratedThreshold,
@@ -33,7 +33,7 @@ from closefar.fitting.result import (
     count_parameters,
     count_uncertain,
 )
-from closefar.fitting.scoring import Scorer, Scores, joined, score, whole_loss
+from closefar.fitting.scoring import Scorer, Scores, joined, score
 from closefar.fitting.settings import Settings
 from closefar.rows import check_device
 
@@ -70,18 +70,15 @@ __all__ = [
     "fit",
     "fit_from",
     "is_near_parts",
-    "is_plain",
     "joined",
     "legs_along",
     "likelihood_of",
     "measured_statistics",
     "neighbour_metric",
-    "placed_on",
     "refit",
     "refit_leading",
     "refit_part",
     "score",
     "showing",
-    "whole_loss",
     "without_penalty",
 ]

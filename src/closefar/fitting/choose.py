@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray, to_numpy
-from closefar.fitting.problem import Prepared, flipped_likelihood
+from closefar.fitting.problem import UnitFreeProblem, flipped_likelihood
 from closefar.fitting.progress import display
 from closefar.fitting.result import Baseline, Choice, Tried
 from closefar.fitting.settings import CENTRES, Settings
@@ -345,7 +345,7 @@ class _Space:
 
     def __init__(self, judgements: Judgements, settings: Settings, folds: _Folds) -> None:
         self.judgements, self.settings = judgements, settings
-        self.prepared = Prepared.of(judgements, settings, finds_null=False)
+        self.prepared = UnitFreeProblem.of(judgements, settings, finds_null=False)
         self.lengths = None if self.prepared.centre is None else to_numpy(self.prepared.lengths)
         self._folds = folds
         self._parts: dict[str, list[Objective]] = {}
@@ -448,11 +448,11 @@ class _Search:
             max_time=None,
             comparison_noise=settings.known_comparison_noise,
         )
-        ids, by = (None, "") if groups is None else (_numbered(groups)[where], "groups")
         if groups is None:
             ids, by = find_points(used.data), "points"
-        elif np.ndim(groups) == 2:
-            by = "points"
+        else:
+            numbered = np.unique(np.asarray(groups), return_inverse=True)[1].reshape(np.shape(groups))
+            ids, by = numbered[where], "points" if np.ndim(groups) == 2 else "groups"
         ids = None if ids is None else _by_appearance(_turned(ids, used))
         n_points, share_of_points = _count_points(ids, len(used) / n)
         has_plenty = min(n, n_points) >= _PLENTY * packed_size(judgements.n_columns)
@@ -636,11 +636,6 @@ class _Search:
         ids = None if self.ids is None else self.ids[self.tested]
         return gain, math.sqrt(variance_of_sum((difference - gain) * self.shares, ids))
 
-    def _has_metric(self, best: _HeldOut) -> bool:
-        """Whether the prior zero leaves anything of M with any penalty: contradictory answers may not."""
-        noise = get_noise(best.candidate.noise)
-        return best.candidate.prior != "zero" or self.space("zero").largest_alpha(noise) > _NOTHING_LEFT
-
     def is_clearly_better(self, one: _HeldOut, other: _HeldOut, n_errors: float = _CLEARLY) -> bool:
         gain, error = self.compare(other, one)
         return gain > n_errors * error
@@ -661,7 +656,10 @@ class _Search:
                 best = self._choose_flips(best)
             best = self._choose_rank(best)
             may_be_plain = self._may_be_centred and settings.chooses_alpha
-            is_better = self._has_metric(best) and self.is_clearly_better(best, self.plain, self._caution)
+            # Contradictory answers may leave nothing of M with any penalty.
+            noise, is_zero = get_noise(best.candidate.noise), best.candidate.prior == "zero"
+            is_left = not is_zero or self.space("zero").largest_alpha(noise) > _NOTHING_LEFT
+            is_better = is_left and self.is_clearly_better(best, self.plain, self._caution)
             best = self.plain if may_be_plain and not is_better else best
         except _TimeOverError:
             best = min(self.tried.values(), key=lambda each: each.loss)
@@ -692,11 +690,6 @@ class _Search:
         """Whether the plain distance is a good guess: it was asked for, or is of columns with one unit."""
         return not self.settings.prior_is("auto") or self._has_one_unit
 
-    @property
-    def _is_few(self) -> bool:
-        """Whether there are few judgements per column."""
-        return self.n < _PER_COLUMN * self.judgements.n_columns
-
     def _choose_prior(self, centres: list[str]) -> _HeldOut:
         """The best penalty, or the plain distance."""
         noise = self._first_noise()
@@ -723,7 +716,8 @@ class _Search:
             return self._follow(centred)
         zero = self.attempt(centred.candidate._replace(prior="zero"))
         if self._is_plain_likely:
-            starts_centred = self._is_few or centred.loss < zero.loss
+            is_few = self.n < _PER_COLUMN * self.judgements.n_columns
+            starts_centred = is_few or centred.loss < zero.loss
         else:
             starts_centred = self.is_clearly_better(centred, zero, _BETTER_CENTRE)
         first, other = (centred, zero) if starts_centred else (zero, centred)
@@ -924,6 +918,8 @@ class _Search:
         # Rates that are estimated together with M are not those that margins would be calibrated for.
         if settings.chooses_alpha and not (is_plain or self.has_plenty or isinstance(flips, str | tuple)):
             calibration = self.calibrate(best.margins, noise, refined)[0].thinned(self._thinned)
+        share = len(self.judgements) / self.n_judgements
+        is_slight = self.has_plenty and settings.chooses_alpha and share <= _SLIGHT_SHARE
         known = settings.but(
             price=settings.price * self._thinned if settings.chooses_alpha else 0.0,
             alpha=alpha if is_plain or not settings.chooses_alpha else alpha * self._thinned,
@@ -933,7 +929,7 @@ class _Search:
             noise=noise if self._chooses_noise else settings.noise,
             scale=calibration.scale,
             shifts=calibration.shifts,
-            whitens=self._is_slight and candidate.prior == "zero",
+            whitens=is_slight and candidate.prior == "zero",
         )
         start = None  # a learned metric with a centre has full rank: from there, a solver of low rank would take longer
         if candidate.prior == "zero":
@@ -941,12 +937,6 @@ class _Search:
         elif is_plain and candidate.prior in CENTRES:
             start = self._plain_metric
         return Chosen(known, start, self._told(best, known, refined), self._baseline(best, refined))
-
-    @property
-    def _is_slight(self) -> bool:
-        """Whether alpha falls so far beyond the sample that it hardly matters."""
-        share = len(self.judgements) / self.n_judgements
-        return self.has_plenty and self.settings.chooses_alpha and share <= _SLIGHT_SHARE
 
     @property
     def _thinned(self) -> float:
@@ -1082,12 +1072,6 @@ class _TimeOverError(Exception):
 def _rank_of(state: State) -> int:
     factor = psd_factor(state.matrix) if state.factor is None else state.factor
     return int(factor.shape[1])
-
-
-def _numbered(groups: Any) -> IndexArray:
-    found = np.unique(np.asarray(groups), return_inverse=True)[1]
-    numbers: IndexArray = found.reshape(np.shape(groups))
-    return numbers
 
 
 def _turned(ids: IndexArray, judgements: Judgements) -> IndexArray:

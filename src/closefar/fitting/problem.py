@@ -104,29 +104,7 @@ def _turned(codes: Array, n_levels: int, turned: Collection[Kind]) -> Array:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One solution of a likelihood, with the flips that settings ask for.
-
-
-def solve_likelihood(
-    objective: Objective,
-    flipped: Flipped | None,
-    settings: Settings,
-    start: State | None,
-    options: Options | None = None,
-    keep: Callable[[State], None] | None = None,
-) -> tuple[Solution, Flipped | None]:
-    """Minimise an objective, with flips if there is a likelihood that has them, and return that with its rates.
-
-    `keep` is called with each state.
-    """
-    options = settings.options if options is None else options
-    watch, rng = Progress(objective.passes, options.tol, keep), settings.rng()
-    if flipped is None:
-        return solve(objective, options, rng=rng, watch=watch, start=start), None
-    estimate = settings.estimates_flips
-    if start is not None and start.rates is not None:
-        flipped = flipped.with_rates(start.rates)
-    return solve_with_flips(objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start)
+# The same likelihood with the flips that settings ask for.
 
 
 def flipped_likelihood(likelihood: Likelihood, settings: Settings, total_weight: float) -> Flipped | None:
@@ -197,8 +175,6 @@ class Strictness:
     ----------
     width : float
         The standard deviation of the prior.
-    is_estimated : bool
-        Whether it was estimated.
     values, errors : arrays of R numbers
         The strictness of each annotator, and its standard error.
     random_shares : array of R numbers, optional
@@ -206,7 +182,6 @@ class Strictness:
     """
 
     width: float
-    is_estimated: bool
     values: FloatArray
     errors: FloatArray
     random_shares: FloatArray | None
@@ -214,38 +189,6 @@ class Strictness:
     def scaled(self, scale: float) -> Strictness:
         """The same with squared distances, and thus strictness, in another unit."""
         return replace(self, width=scale * self.width, values=scale * self.values, errors=scale * self.errors)
-
-
-def solve_annotated(
-    noise: Noise,
-    rows: Rows,
-    judgements: Judgements,
-    settings: Settings,
-    start: State | None,
-    lengths: Array = None,
-    keep: Callable[[State], None] | None = None,
-) -> tuple[Solution, Flipped | None, Strictness]:
-    """Solve for M, the thresholds and the strictness of each annotator, with the width set or estimated.
-
-    With the `lengths` of a centre, its multiple is the last of the thresholds.
-    """
-    problem = _Problem(noise, rows, judgements, settings, lengths, Passes(), keep)
-    width, is_estimated = settings.known_width, settings.known_width is None
-    near = None
-    if width is None:
-        width, near = problem.estimate_width(start)
-        start = near.solution.state
-    if near is not None and near.was_interrupted:
-        found = near
-    else:
-        found = problem.solve(width, start, None if near is None else near.flipped)
-    n, flips = judgements.n_thresholds, getattr(found.flipped, "flips", None)
-    information = found.information(judgements.total_weight)
-    # Few judgements may not determine the thresholds at all; strictness has a prior.
-    errors = np.sqrt(np.diag(np.linalg.inv(_without_others(information, len(information) - n))))
-    shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
-    strictness = Strictness(width, is_estimated, found.thresholds[n:], errors, shares)
-    return found.solution, found.flipped, strictness
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,6 +206,11 @@ class _Found:
         return found[:-1] if isinstance(self.objective.likelihood, Centred) else found
 
     @property
+    def state(self) -> State:
+        """The state from which to go on, with flip rates if there are any."""
+        return replace(self.solution.state, rates=None if self.flipped is None else self.flipped.rates)
+
+    @property
     def was_interrupted(self) -> bool:
         return self.solution.certificate.outcome is Outcome.INTERRUPTED
 
@@ -274,7 +222,7 @@ class _Found:
         here = self.objective if self.flipped is None else self.objective.with_likelihood(self.flipped)
         squared, thresholds = self.solution.squared, self.solution.thresholds
         if packed_size(here.n_directions) > _MOST_ENTRIES:
-            _, second = here.along(squared, 1.0, thresholds)
+            _, second = here.scale_derivatives(squared, 1.0, thresholds)
         else:
             second = here.hessian(here.evaluate(squared, thresholds, order=2).curvature)
         if isinstance(here.likelihood, Centred):  # its multiple is a part of M
@@ -283,8 +231,11 @@ class _Found:
 
 
 @dataclass(frozen=True, eq=False)
-class _Problem:
-    """Judgements by annotators whose strictness has a prior of any width."""
+class _Attempt:
+    """Judgements with one noise, to be solved for; annotators' strictness has a prior of any width.
+
+    With the `lengths` of a centre, its multiple is the last of the thresholds.  `keep` is called with each state.
+    """
 
     noise: Noise
     rows: Rows
@@ -294,17 +245,34 @@ class _Problem:
     passes: Passes
     keep: Callable[[State], None] | None = None
 
-    def solve(self, width: float, start: State | None, near: Flipped | None, options: Options | None = None) -> _Found:
-        """The solution for one width; `near` has flip rates to begin with."""
-        price = self.settings.price
-        likelihood = likelihood_of(
-            self.judgements, self.rows, self.noise, lengths=self.lengths, price=price, width=width
-        )
-        flipped = flipped_likelihood(likelihood, self.settings, self.judgements.total_weight)
-        if flipped is not None and near is not None:
-            flipped = flipped.with_rates(near.rates)
-        objective = Objective(self.rows, likelihood, self.passes)
-        return _Found(objective, *solve_likelihood(objective, flipped, self.settings, start, options, self.keep))
+    def solve(self, start: State | None, width: float = np.inf, options: Options | None = None) -> _Found:
+        """The solution, with the flips that the settings ask for; `start` may have flip rates to begin with."""
+        judgements, settings, options = self.judgements, self.settings, options or self.settings.options
+        price, watch = settings.price, Progress(self.passes, options.tol, self.keep)
+        likelihood = likelihood_of(judgements, self.rows, self.noise, lengths=self.lengths, price=price, width=width)
+        flipped = flipped_likelihood(likelihood, settings, judgements.total_weight)
+        objective, rng = Objective(self.rows, likelihood, self.passes), settings.rng()
+        if flipped is None:
+            return _Found(objective, solve(objective, options, rng=rng, watch=watch, start=start), None)
+        if start is not None and start.rates is not None:
+            flipped = flipped.with_rates(start.rates)
+        estimate = settings.estimates_flips
+        found = solve_with_flips(objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start)
+        return _Found(objective, *found)
+
+    def solve_annotated(self, start: State | None) -> tuple[_Found, Strictness]:
+        """Solve for the strictness of each annotator as well, with the width of its prior set or estimated."""
+        width, near = self.settings.known_width, None
+        if width is None:
+            width, near = self.estimate_width(start)
+            start = near.state
+        found = self.solve(start, width) if near is None or not near.was_interrupted else near
+        n, flips = self.judgements.n_thresholds, getattr(found.flipped, "flips", None)
+        information = found.information(self.judgements.total_weight)
+        # Few judgements may not determine the thresholds at all; strictness has a prior.
+        errors = np.sqrt(np.diag(np.linalg.inv(_without_others(information, len(information) - n))))
+        shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
+        return found, Strictness(width, found.thresholds[n:], errors, shares)
 
     def estimate_width(self, start: State | None) -> tuple[float, _Found]:
         """Maximise the marginal likelihood of the width, by Laplace's approximation around one solution after another.
@@ -312,10 +280,10 @@ class _Problem:
         Returns the width, and the last of the solutions.
         """
         options = replace(self.settings.options, tol=max(self.settings.options.tol, _ROUGH))
-        width, flipped, n = self.noise.std, None, self.judgements.n_thresholds
+        width, n = self.noise.std, self.judgements.n_thresholds
         for _ in range(_MOST_ROUNDS):
-            found = self.solve(width, start, flipped, options)
-            start, flipped = found.solution.state, found.flipped
+            found = self.solve(start, width, options)
+            start = found.state
             if found.was_interrupted or supervisor().timed_out:
                 break
             information = found.information(self.judgements.total_weight)
@@ -616,7 +584,7 @@ _PROFILE_SHARE = 0.02
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class UnitFreeProblem:
     """Judgements with their rows in the coordinates of a penalty, which do not depend on its weight.
 
     `centre` is a factor of what the penalty shrinks M to a multiple of, in these coordinates, or None; `price` is that
@@ -641,7 +609,7 @@ class Prepared:
         finds_null: bool,
         blend: float | None = None,
         checkpoint: Checkpoint | None = None,
-    ) -> Prepared:
+    ) -> UnitFreeProblem:
         source = judged_rows(judgements, settings.known_comparison_noise)
         if blend is None:
             blend = 0.0 if settings.alpha == 0 or settings.whitens else 1.0
@@ -703,24 +671,20 @@ class Prepared:
 
     def _solve(self, noise: Noise, settings: Settings, start: State | None) -> Solved:
         """Return the solution with the flip rates; it includes the centre that a penalty shrinks to."""
-        rows, judgements, lengths = self.rows, self.judgements, self.lengths
-        strictness, keep = None, None
+        rows, judgements, lengths, keep = self.rows, self.judgements, self.lengths, None
         if self.checkpoint is not None:
             last = self.checkpoint.state(noise.name, rows.n_columns)
             # At known rates the search begins at the solution without flips, which a state before it is not.
             has_begun = last is not None and (last.rates is not None or settings.known_flip_rate in (None, 0.0))
             start = last if has_begun else start
             keep = partial(self.checkpoint.keep, noise.name)
-        if judgements.annotators is not None:
-            found, flipped, strictness = solve_annotated(noise, rows, judgements, settings, start, lengths, keep)
+        attempt, strictness = _Attempt(noise, rows, judgements, settings, lengths, Passes(), keep), None
+        if judgements.annotators is None:
+            found = attempt.solve(start)
         else:
-            likelihood = likelihood_of(judgements, rows, noise, lengths=lengths, price=self.price)
-            flipped = flipped_likelihood(likelihood, settings, judgements.total_weight)
-            objective = Objective(rows, likelihood, Passes())
-            found, flipped = solve_likelihood(objective, flipped, settings, start, keep=keep)
-        if isinstance(flipped, CentredFlips):
-            flipped = flipped.inner
-        return Solved(rows, judgements, self.with_centre(found, lengths), noise, flipped, strictness)
+            found, strictness = attempt.solve_annotated(start)
+        flipped = found.flipped.inner if isinstance(found.flipped, CentredFlips) else found.flipped
+        return Solved(rows, judgements, self.with_centre(found.solution, lengths), noise, flipped, strictness)
 
     def with_centre(self, solution: Solution, lengths: Array) -> Solution:
         """Add the multiple of the centre to M, and take it out of the thresholds."""
@@ -756,8 +720,8 @@ class Prepared:
 
 
 def with_comparison_noise(
-    prepared: Prepared, settings: Settings, state: State | None
-) -> tuple[ComparisonNoise | None, Prepared, State | None]:
+    prepared: UnitFreeProblem, settings: Settings, state: State | None
+) -> tuple[ComparisonNoise | None, UnitFreeProblem, State | None]:
     """The noise of comparisons among pairs, set or estimated, the rows with it, and a state close to the solution."""
     rows, latest = prepared.rows, state
     if prepared.judgements.comparisons is None or not isinstance(rows, LegRows):

@@ -279,7 +279,9 @@ class Checkpoint:
         arrays = {"moments": self._moments}
         for name, state in self._states.items():
             arrays.update({f"state/{name}/{part}": np.asarray(value) for part, value in state.items()})
-        text = json.dumps({_KEY: FORMAT_VERSION, "facts": self._facts, "found": self.found}, default=_plain_number)
+        text = json.dumps(
+            {_KEY: FORMAT_VERSION, "facts": self._facts, "found": self.found}, default=lambda value: value.item()
+        )
         content = io.BytesIO()
         np.savez(content, text=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]  # names are arrays
         try:
@@ -347,10 +349,6 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_):
         return int(value) if isinstance(value, numbers.Integral) else float(value)
     return value if value is None or isinstance(value, bool | str) else repr(value)
-
-
-def _plain_number(value: Any) -> Any:
-    return value.item()  # a number of NumPy
 
 
 def _listed(names: Any) -> str:

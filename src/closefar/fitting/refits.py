@@ -208,7 +208,9 @@ def cross_validate_rank(
     losses, hits, tested, largest = [], np.zeros(len(ranks)), [], 1
     splits, begun = _splits(cv, judgements, groups, random_state), time.monotonic()
     for number, (train, test) in enumerate(splits):
-        with display().stage(_stage(number, len(splits), time.monotonic() - begun)):
+        needs = (time.monotonic() - begun) * (len(splits) - number) / max(number, 1)  # as long as those before
+        left = f" (at least {in_words(needs)} left)" if number else ""
+        with display().stage(f"choosing the rank, fold {number + 1} of {len(splits)}{left}"):
             path = _path(judgements.take(train), settings, ranks, scale, refits)
         held_out = [each.score(judgements.take(test)) for each in path]
         losses.append(np.array([scored.losses for scored in held_out]))
@@ -226,12 +228,6 @@ def cross_validate_rank(
         None if groups is None else np.asarray(groups)[held_out_rows],
     )
     return RankChoice(choose_from(table, rule), rule, table)
-
-
-def _stage(number: int, total: int, elapsed: float) -> str:
-    """What is going on after so many folds, and how long the others take if they take as long."""
-    left = f" (at least {in_words(elapsed * (total - number) / number)} left)" if number else ""
-    return f"choosing the rank, fold {number + 1} of {total}{left}"
 
 
 def _path(judgements: Judgements, settings: Settings, ranks: Sequence[int], scale: str, refits: bool) -> list[Scorer]:

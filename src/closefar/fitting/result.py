@@ -724,17 +724,16 @@ class Fit:
         """
         noise, annotators = self.comparison_noise, self.annotators
         has_own_rates = annotators is not None and annotators.flip_rates is not None
+        width = self.known.strictness_width
+        if annotators is not None:  # before the metric was scaled
+            width = annotators.width / self.known.scale if annotators.width > 0 else "estimate"
         return self.known.but(
             noise=self.metric.noise,
             flip_rate=self.known.flip_rate if has_own_rates else self.flip_rate,
-            strictness_width=self.known.strictness_width if annotators is None else self._solved_width(annotators),
+            strictness_width=width,
             comparison_noise=self.known.comparison_noise if noise is None else noise.value,
             verbose=0,
         )
-
-    def _solved_width(self, annotators: AnnotatorTable) -> float | str:
-        """The width of the prior on strictness before the metric was scaled."""
-        return annotators.width / self.known.scale if annotators.width > 0 else "estimate"
 
     def read(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, annotators: Any = None, comparisons: Any = None

@@ -12,20 +12,11 @@ from closefar.solve.flips import (
     solve_with_flips,
 )
 from closefar.solve.levels import Graded
-from closefar.solve.likelihood import CloseFar, Compared, Curvature, Evaluation, Likelihood, MarginCurvature
-from closefar.solve.loop import FitStep, Solver, State, Watch, unwatched
-from closefar.solve.problem import (
-    Objective,
-    OutOfTime,
-    Passes,
-    Supervisor,
-    psd_factor,
-    share_for_hessian,
-    supervised,
-    supervisor,
-)
+from closefar.solve.likelihood import CloseFar, Compared, Evaluation, Likelihood, MarginCurvature
+from closefar.solve.loop import FitStep, Solver, State, ignore_progress
+from closefar.solve.problem import Objective, OutOfTime, Passes, Supervisor, psd_factor, supervised, supervisor
 from closefar.solve.separation import find_free_directions, find_recession
-from closefar.solve.solution import SOLVERS, Options, Solution, choose_solver, solve, solve_roughly
+from closefar.solve.solution import SOLVERS, Options, Solution, solve, solve_roughly
 
 __all__ = [
     "SOLVERS",
@@ -34,7 +25,6 @@ __all__ = [
     "Certificate",
     "CloseFar",
     "Compared",
-    "Curvature",
     "Evaluation",
     "FitStep",
     "Flipped",
@@ -55,17 +45,14 @@ __all__ = [
     "Solver",
     "State",
     "Supervisor",
-    "Watch",
     "advise_in_time",
-    "choose_solver",
     "find_free_directions",
     "find_recession",
+    "ignore_progress",
     "psd_factor",
-    "share_for_hessian",
     "solve",
     "solve_roughly",
     "solve_with_flips",
     "supervised",
     "supervisor",
-    "unwatched",
 ]

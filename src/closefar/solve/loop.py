@@ -96,7 +96,7 @@ class Solver(ABC):
 Watch = Callable[[int, State], None]
 
 
-def unwatched(iteration: int, state: State) -> None:
+def ignore_progress(iteration: int, state: State) -> None:
     """Watch nothing."""
 
 

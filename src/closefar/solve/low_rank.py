@@ -373,7 +373,7 @@ def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, Fl
     return np.sqrt(scale) * factor, thresholds
 
 
-def change_columns(
+def add_or_drop_directions(
     factored: Factored, place: Place, spectrum: Spectrum, tol: float, precision: float, *, shrinks: bool
 ) -> Place | None:
     """Add the columns that the gradient shows to be missing, by a proximal step within their directions.
@@ -599,7 +599,7 @@ class LowRank(Solver):
             if place.value - bound <= self.tol:
                 return self._in_double(memory, bound)
         if self.rank is None:
-            changed = change_columns(
+            changed = add_or_drop_directions(
                 factored, place, spectrum, self.tol, self._precision(memory), shrinks=last.n_checks == 0
             )
             if changed is not None:

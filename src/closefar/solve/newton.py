@@ -394,7 +394,9 @@ class Newton(Solver):
 
     def _scout(self) -> tuple[State, ConeProgram] | None:
         """Take the first steps on an eighth of the judgements, if these are enough."""
-        few = self._few(self.rng) if self._scouts() else None
+        objective = self.problem.objective
+        most = _MOST_SCOUTED_BYTES / (8 * objective.n_directions * objective.n_judgements)
+        few = self.problem.sample(min(1.0 / _SCOUTED, most), self.rng) if self._scouts() else None
         if few is None:
             return None
         self.scout = scout = Newton(few, tol=0.0, rng=self.rng)
@@ -407,17 +409,13 @@ class Newton(Solver):
                 break
         return state, program
 
-    def _few(self, rng: np.random.Generator) -> Problem | None:
-        objective = self.problem.objective
-        most = _MOST_SCOUTED_BYTES / (8 * objective.n_directions * objective.n_judgements)
-        return self.problem.sample(min(1.0 / _SCOUTED, most), rng)
-
     def _evaluate(self, x: FloatArray) -> Point:
         return self.problem.at(*packed.split(x, self.problem.cone.size))
 
     def _model(self, last: _Memory) -> ConeProgram:
         hessian = self._rough_hessian(last) if last.damping >= _DAMPING and not self.is_small else None
-        if hessian is None or _is_uneven(np.diag(hessian)):
+        # With curvatures so many times the median, single precision is not enough for the others.
+        if hessian is None or np.diag(hessian).max() > _UNEVEN * np.sort(np.diag(hessian))[len(hessian) // 2]:
             hessian = self.problem.objective.hessian(last.point.evaluation.curvature)
         return ConeProgram(hessian, last.damping, self.problem.cone)
 
@@ -480,12 +478,6 @@ def _solve_dense(
     solution = np.zeros_like(right)
     solution[free] = np.linalg.solve(hessian[np.ix_(free, free)], right[free])
     return packed.split(solution, len(matrix))
-
-
-def _is_uneven(curvatures: FloatArray) -> bool:
-    """Whether one of these is so many times the median that single precision is not enough for the others."""
-    ordered = np.sort(curvatures)
-    return bool(ordered[-1] > _UNEVEN * ordered[len(ordered) // 2])
 
 
 def _is_good(decrement: float, before: float, length: float) -> bool:

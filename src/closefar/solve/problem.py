@@ -262,7 +262,7 @@ class Objective:
         """Minimise over the thresholds at known squared distances: no pass over the rows."""
         return self.source.best_thresholds(self.likelihood, squared, start, least, tol)
 
-    def along(self, squared: Array, scale: float, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def scale_derivatives(self, squared: Array, scale: float, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the first and second derivatives in (scale, thresholds) for scaled distances: no pass."""
         here = self.evaluate(scale * squared, thresholds, order=2)
         curvature = here.curvature

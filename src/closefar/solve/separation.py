@@ -21,7 +21,7 @@ from closefar import packed
 from closefar.arrays import TINY, Array, FloatArray, as_float64, to_numpy
 from closefar.rows import BlockRows
 from closefar.solve.bound import proven_bound
-from closefar.solve.loop import Limits, Run, Solver, State, run, unwatched
+from closefar.solve.loop import Limits, Run, Solver, State, ignore_progress, run
 from closefar.solve.newton import Newton
 from closefar.solve.problem import Cone, Problem, supervisor
 
@@ -37,9 +37,7 @@ _SHARE, _RELATIVE = 1e-3, 0.01
 _ROUGH, _PRECISE = 1e-5, 1e-10
 
 
-def widest_margin(
-    kind: type[Solver], problem: Problem, separated: Run, rng: np.random.Generator, limits: Limits
-) -> Run:
+def max_margin(kind: type[Solver], problem: Problem, separated: Run, rng: np.random.Generator, limits: Limits) -> Run:
     """Replace an arbitrary separating metric by one with a wide margin.
 
     As the penalty falls to zero, its solution tends to the direction of largest margin; the first
@@ -105,7 +103,9 @@ _MULTIPLES = (1.0, 100.0, 10.0, 1.0)
 _MOST_STEPS = 30
 
 
-def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.random.Generator, tol: float) -> Run:
+def bound_by_negative_penalty(
+    kind: type[Solver], problem: Problem, found: Run, rng: np.random.Generator, tol: float
+) -> Run:
     """Prove a bound if the curvature is discontinuous (Laplace noise), so that no Newton step leads into the dual cone.
 
     Near the minimum of R - reward tr M, the gradient of R is at least the reward times the identity;
@@ -116,7 +116,7 @@ def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.
     reward = 0.3 * tol / max(problem.cone.trace(state.matrix), 1.0)
     for multiple in _MULTIPLES:
         solver = kind(replace(problem, alpha=-multiple * reward), tol, rng)
-        near = run(solver, partial(solver.resume, near), Limits(0.0, _MOST_STEPS, unwatched)).state
+        near = run(solver, partial(solver.resume, near), Limits(0.0, _MOST_STEPS, ignore_progress)).state
         squared = problem.objective.quadratic_forms(near.matrix)
         point = problem.known(near.matrix, *problem.minimise_threshold(squared, near.thresholds))
         if point.value < state.objective - 0.5 * tol:

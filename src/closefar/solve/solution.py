@@ -13,11 +13,11 @@ from closefar.packed import packed_size
 from closefar.solve.certificate import Certificate, Outcome, advise
 from closefar.solve.fista import Fista, Sampled
 from closefar.solve.likelihood import Evaluation
-from closefar.solve.loop import Ending, FitStep, Limits, Recorder, Run, Solver, State, Watch, run, unwatched
+from closefar.solve.loop import Ending, FitStep, Limits, Recorder, Run, Solver, State, Watch, ignore_progress, run
 from closefar.solve.low_rank import Factor, LowRank
 from closefar.solve.newton import Newton
 from closefar.solve.problem import Cone, Objective, Problem, enough_for_hessian, psd_factor
-from closefar.solve.separation import widest_margin, with_reward_proof
+from closefar.solve.separation import bound_by_negative_penalty, max_margin
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A learned origin in the solver's coordinates: from free linear terms to a finite point.
@@ -177,7 +177,13 @@ def solve_roughly(
 
 
 def run_roughly(
-    objective: Objective, options: Options, start: State | None, *, tol: float, n_steps: int, watch: Watch = unwatched
+    objective: Objective,
+    options: Options,
+    start: State | None,
+    *,
+    tol: float,
+    n_steps: int,
+    watch: Watch = ignore_progress,
 ) -> Run:
     """Minimise without a proof, which also suits a risk that is not convex.
 
@@ -255,9 +261,9 @@ def _solve_convex(
     found = run(solver, _start(solver, start), limits)
     if found.ending is Ending.SEPARABLE:
         # Not recorded, since its penalties differ from this objective's.
-        found = widest_margin(kind, problem, found, rng, replace(limits, watch=recorder.watch))
+        found = max_margin(kind, problem, found, rng, replace(limits, watch=recorder.watch))
     if options.proves and found.ending is Ending.STUCK and problem.alpha == 0.0 and not problem.cone.has_constant:
-        found = with_reward_proof(kind, problem, found, rng, limits.tol)
+        found = bound_by_negative_penalty(kind, problem, found, rng, limits.tol)
     if problem.cone.has_constant and found.state.matrix[-1, -1] == 0.0:
         moved = with_finite_origin(problem.cone, found.state, 0.25 * options.tol)
         found = replace(found, state=replace(moved, factor=None))

@@ -48,7 +48,7 @@ def fit_scale(
         thresholds, here = problem.minimise_threshold(scale * squared, thresholds, tol=1e-6)
         return _fit_together(problem, squared, scale, thresholds, here.loss + scale * penalty, penalty, accuracy)
     for _ in range(8):
-        gradient, hessian = objective.along(squared, scale, thresholds)
+        gradient, hessian = objective.scale_derivatives(squared, scale, thresholds)
         gradient[0] += penalty
         damped = hessian + (1e-12 * np.trace(hessian) + TINY) * np.eye(len(hessian))
         step = np.linalg.solve(damped, gradient)
@@ -71,7 +71,7 @@ def _fit_together(
     """Fit the scale and several thresholds by Newton steps that are halved until they lower the value."""
     objective, least = problem.objective, problem.cone.least
     for _ in range(8):
-        gradient, hessian = objective.along(squared, scale, thresholds)
+        gradient, hessian = objective.scale_derivatives(squared, scale, thresholds)
         gradient[0] += penalty
         damped = hessian + (1e-12 * np.trace(hessian) + TINY) * np.eye(len(hessian))
         step, length = np.linalg.solve(damped, gradient), 1.0
