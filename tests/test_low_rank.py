@@ -155,7 +155,7 @@ def test_tangents_that_are_found_only_roughly_prove_less_never_more(noise, share
         exact = dual._tangents(likelihood, np.array([threshold]), share, squared, *arrays)
         for n_steps in (4, 6, 8):
             with monkeypatch.context() as patch:
-                patch.setattr(dual, "_MOST_STEPS", n_steps)
+                patch.setattr(dual, "_MOST_TANGENT_STEPS", n_steps)
                 rough = dual._tangents(likelihood, np.array([threshold]), share, squared, *arrays)
             assert rough <= exact + 1e-12
 

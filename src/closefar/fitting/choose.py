@@ -49,9 +49,9 @@ from closefar.packed import packed_size
 from closefar.solve import Objective, Passes, State, psd_factor, solve_roughly, supervisor
 
 # The first alpha, times sqrt(d / n): the size of the largest eigenvalue of what noise alone adds to dR/dM.
-_FIRST = 0.4
-_STEP, _LONG_STEP = 2.0, 4.0  # by which alpha changes, and after a few steps
-_FEW_STEPS, _MOST_STEPS = 4, 8
+_FIRST_ALPHA = 0.4
+_ALPHA_FACTOR, _LONG_ALPHA_FACTOR = 2.0, 4.0  # by which alpha changes, and after a few steps
+_SHORT_ALPHA_STEPS, _MOST_ALPHA_STEPS = 4, 8
 # Standard errors, and nats, that the loss must fall by for one more step; of plenty of judgements, which are hardly
 # overfitted, by less.
 _WORTH_A_STEP, _NATS_OF_A_STEP, _LESS = 0.5, 0.5, 0.1
@@ -73,12 +73,12 @@ _TEMPERED = 0.3
 _PER_PARAMETER, _FEWEST_USED, _MOST_USED = 40, 2000, 8000
 
 # Parts of the points or judgements; as many of them are held out in turn as hold this many judgements.
-_FOLDS, _ENOUGH_TESTED = 5, 1500
+_N_FOLDS, _ENOUGH_HELD_OUT = 5, 1500
 # Where points are in this many judgements on average, only judgements of points of one part are held out, of fewer
 # parts, and twice if there are few judgements; unless hardly any are.  With 15 pairs per point of a table, that left
 # too few to find flips (accuracy of 1,000 pairs of wine with 30 % wrong labels: .868 instead of .880); with 21 ratings
 # or 14 comparisons per object, held-out losses were too optimistic otherwise.
-_MANY_PER_POINT, _MANY_COMPARISONS, _FEW_FOLDS, _FEW, _FEWEST_TESTED = 18.0, 8.0, 3, 1000, 200
+_MANY_PER_POINT, _MANY_COMPARISONS, _FEW_FOLDS, _FEW_JUDGEMENTS, _FEWEST_HELD_OUT = 18.0, 8.0, 3, 1000, 200
 _HUB = 0.5  # a point in a larger share of the judgements is never held out, as hardly any would be left
 
 # With fewer judgements per column than this, M is shrunk to a centre unless zero is clearly better.
@@ -115,7 +115,7 @@ _FEWEST_OTHERS = 5  # held-out judgements that are not the most frequent answer:
 _EVIDENCE_OF_PLENTY = 3.0  # nats, without holding out: none of 240 simulated samples without flips reached them
 _FLIPPED_TOL, _FLIPPED_STEPS = 3e-3, 25  # a likelihood that is not convex: steps shrink slowly
 _CALIBRATION_STEPS = 20
-_LARGEST_RATE = 0.45
+_LARGEST_FLIP_RATE = 0.45
 _LEAST_RATE = 0.005  # the mean of candidates is never zero; so few flips do not matter, and none are convex
 
 # The standard deviations of the logarithm of the scale and of the shifts of thresholds, in nats of log odds, that
@@ -249,7 +249,7 @@ class _Folds:
             splits = _split_points(judgements, ids.reshape(len(judgements), -1), rng)
             if splits:
                 return cls(splits, by)
-        splits = _split_judgements(judgements, _FOLDS, rng)
+        splits = _split_judgements(judgements, _N_FOLDS, rng)
         return cls(splits, "judgements" if splits else "nothing")
 
 
@@ -269,14 +269,14 @@ def _split_points(
     found: list[tuple[IndexArray, IndexArray]] = []
     many = _MANY_COMPARISONS if judgements.kind is Kind.COMPARISONS else _MANY_PER_POINT
     if ends.size >= many * len(np.unique(ends)):
-        for _ in range(2 if n <= _FEW else 1):
+        for _ in range(2 if n <= _FEW_JUDGEMENTS else 1):
             parts = divide_points(ends, _FEW_FOLDS, rng)[0][ends]
             for fold in range(_FEW_FOLDS):
                 inside = parts == fold
                 found += _usable(judgements, inside.any(axis=1), inside.all(axis=1))
-        if sum(len(test) for _, test in found) >= _FEWEST_TESTED:
+        if sum(len(test) for _, test in found) >= _FEWEST_HELD_OUT:
             return found
-    parts, found = divide_points(ends, _FOLDS, rng)[0][ends], []
+    parts, found = divide_points(ends, _N_FOLDS, rng)[0][ends], []
     for fold in range(int(parts.max()) + 1):
         n_unseen = np.sum(parts == fold, axis=1)
         found += _usable(judgements, n_unseen > 0, 2 * n_unseen >= ends.shape[1])
@@ -457,7 +457,7 @@ class _Search:
         n_points, share_of_points = _count_points(ids, len(used) / n)
         has_plenty = min(n, n_points) >= _PLENTY * packed_size(judgements.n_columns)
         is_quick = has_plenty and not (settings.chooses_rank or settings.noise == "auto")
-        folds = _Folds.of(used, ids, by, rng).first(_ENOUGH_OF_PLENTY if is_quick else _ENOUGH_TESTED)
+        folds = _Folds.of(used, ids, by, rng).first(_ENOUGH_OF_PLENTY if is_quick else _ENOUGH_HELD_OUT)
         return cls(used, known, folds, ids if by else None, n, has_plenty, n_points, share_of_points)
 
     # ------------------------------------------------------------------ one candidate
@@ -753,9 +753,9 @@ class _Search:
         if not self.settings.chooses_alpha:
             return self.attempt(_Candidate(prior, self.settings.known_alpha, self._set_rate, self._set_rank, noise))
         space = self.space(prior)
-        first = _FIRST * math.sqrt(space.n_varying / self.n)
+        first = _FIRST_ALPHA * math.sqrt(space.n_varying / self.n)
         if self.has_plenty:
-            first /= _LONG_STEP
+            first /= _LONG_ALPHA_FACTOR
         else:
             first = min(first, max(space.largest_alpha(get_noise(noise)) / 4.0, _LEAST_FIRST))
         return self.attempt(_Candidate(prior, first, self._set_rate, self._set_rank, noise))
@@ -786,9 +786,9 @@ class _Search:
         best = last = begin
         worth = _WORTH_LOSING if sign > 0 and begin.candidate.prior == "zero" else _WORTH_A_STEP
         nats, less = _NATS_OF_A_STEP / self.n_tested, _LESS if self.has_plenty else 1.0
-        for number in range(_MOST_STEPS):
+        for number in range(_MOST_ALPHA_STEPS):
             assert last.candidate.alpha is not None
-            factor = (_STEP if number < _FEW_STEPS else _LONG_STEP) ** sign
+            factor = (_ALPHA_FACTOR if number < _SHORT_ALPHA_STEPS else _LONG_ALPHA_FACTOR) ** sign
             last = self.attempt(last.candidate._replace(alpha=factor * last.candidate.alpha), last)
             gain, error = self.compare(best, last)
             if gain <= less * max(worth * error, nats):
@@ -857,7 +857,7 @@ class _Search:
 
     def _best_rate(self, right: FloatArray) -> float:
         """The likeliest flip rate, given the probability of each answer without flips: concave in it."""
-        low, high = 0.0, _LARGEST_RATE
+        low, high = 0.0, _LARGEST_FLIP_RATE
         unit_floor, unit_kept = self.answers.floor(1e-6)
         slope_floor, slope_kept = unit_floor / 1e-6, (unit_kept - 1.0) / 1e-6  # both are linear in the rate
 

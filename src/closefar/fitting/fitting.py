@@ -45,7 +45,7 @@ from closefar.solve import (
 # From this many columns on, the labels of fewer pairs than parameters are separable in many ways.  In this blend of the
 # scale of the data with that of the columns they get a wide margin; it follows the units of each column.  Closer to
 # that of the columns it would predict slightly better, but take much longer.
-_MANY_COLUMNS = 64
+_WIDE_MARGIN_COLUMNS = 64
 _MARGIN_BLEND = 0.4
 _MARGIN_STEPS = 5  # at most so many times the steps that it took to separate them at all
 
@@ -177,7 +177,7 @@ def fit_once(
     noise, prepared, state = with_comparison_noise(prepared, settings, state)
     solved, choice = prepared.solve(settings, state)
     fitted, is_separable = prepared, solved.solution.certificate.outcome is Outcome.SEPARABLE
-    if is_separable and judgements.n_columns >= _MANY_COLUMNS and not settings.fit_origin:
+    if is_separable and judgements.n_columns >= _WIDE_MARGIN_COLUMNS and not settings.fit_origin:
         solved, fitted = _with_better_margin(prepared, settings, solved)
     solved = _calibrated(solved, settings)
     metric = _metric(solved, fitted, settings, columns.names)
@@ -398,7 +398,7 @@ _MOST_COMBINATIONS = 3
 
 # A difference this many times as large as usual in its column is probably in another unit.
 _LONG = 1000.0
-_ENOUGH_ROWS = 10_000
+_ENOUGH_ROWS = 10_000  # for what is typical, or far from chance, in any number of rows
 
 # Below this, a light penalty at least halved the excess loss on new labels in simulations.
 _FEW_UNCERTAIN = 1.0
@@ -519,7 +519,7 @@ def name_columns(names: Sequence[str], direction: FloatArray) -> str:
 # Quasi-separable fits: the optimum lies at infinity although the metric does not get every label right.
 
 
-_ROUNDING = 1e-6
+_SPAN_ROUNDING = 1e-6  # of a column within the span of directions, relative to its length
 _MAY_BE_INFINITE = (Outcome.CONVERGED, Outcome.RESTRICTED, Outcome.STALLED, Outcome.UNFINISHED)
 
 
@@ -569,7 +569,7 @@ def _involved(matrix: FloatArray, threshold: float, coordinates: Coordinates) ->
     if threshold == 0.0:  # the matrix is a projection, and every direction in its range explains them
         columns = np.linalg.pinv(coordinates.scales[:, None] * coordinates.transform)
         lengths: FloatArray = np.linalg.norm(columns, axis=0)
-        is_within = np.linalg.norm(columns - matrix @ columns, axis=0) <= _ROUNDING * lengths
+        is_within = np.linalg.norm(columns - matrix @ columns, axis=0) <= _SPAN_ROUNDING * lengths
         if np.any(is_within & (lengths > 0.0)):
             return np.asarray(is_within * lengths)
     factor = coordinates.to_units(root_of(matrix).T)
@@ -582,10 +582,9 @@ def _involved(matrix: FloatArray, threshold: float, coordinates: Coordinates) ->
 
 
 # If a fit explains more than this share of the loss, its labels are not swapped.
-_LITTLE = 0.05
+_LITTLE_EXPLAINED = 0.05
 
-_ENOUGH_ROWS = 10_000
-_SIGNIFICANT = 1e-4  # the probability of such a gain by chance
+_REVERSAL_SIGNIFICANCE = 1e-4  # the probability of such a gain by chance
 _STANDARD_ERRORS = 4.0  # below one half: an agreement that is not chance
 
 
@@ -596,7 +595,7 @@ def find_reversal(
 
     This is skipped for approximate fits, whose problems are never shown.
     """
-    explains_little = loss >= (1.0 - _LITTLE) * statistics.null_loss
+    explains_little = loss >= (1.0 - _LITTLE_EXPLAINED) * statistics.null_loss
     if settings.approximate or not (explains_little or _contradicts(judgements, statistics)):
         return []
     chosen = np.arange(0, rows.n_rows, max(rows.n_rows // _ENOUGH_ROWS, 1))
@@ -605,8 +604,8 @@ def find_reversal(
     losses = {turn: _turned_loss(rows, judgements, noise, settings, turn, chosen) for turn in turns}
     best = min(losses, key=losses.__getitem__)
     gain = loss - losses[best]
-    if gain < _LITTLE * statistics.null_loss or 2.0 * len(chosen) * gain < chi2.isf(
-        _SIGNIFICANT, statistics.n_parameters
+    if gain < _LITTLE_EXPLAINED * statistics.null_loss or 2.0 * len(chosen) * gain < chi2.isf(
+        _REVERSAL_SIGNIFICANCE, statistics.n_parameters
     ):
         return []
     found = f"a loss of {losses[best]:.3g} instead of {loss:.3g}"
@@ -665,11 +664,11 @@ def _turned_loss(
 
 # The largest standard error of a rate that is known well enough.
 _LARGEST_ERROR = 0.05
-_LEAST = 1e-12
+_LEAST_VARIANCE = 1e-12
 
 # Rates are clearly not zero if this would be rarer by chance; how precisely the loss without flips must be known.
 _SIDE_RATES_SIGNIFICANT = 0.01
-_ROUGH = 1e-5
+_SIDE_RATES_TOL = 1e-5
 
 
 def find_undetermined_rates(solved: Solved, settings: Settings) -> list[str]:
@@ -708,7 +707,7 @@ def _is_better(solved: Solved, settings: Settings) -> bool:
     """Whether the labels are clearly likelier with both rates than without flips."""
     judgements, width = solved.judgements, np.inf if solved.annotated is None else solved.annotated.width
     likelihood = likelihood_of(judgements, solved.rows, solved.noise, width=width)
-    options = replace(settings.options, tol=max(settings.options.tol, _ROUGH))
+    options = replace(settings.options, tol=max(settings.options.tol, _SIDE_RATES_TOL))
     objective = Objective(solved.rows, likelihood, Passes())
     plain = solve(objective, options, rng=settings.rng(), watch=ignore_progress, start=solved.solution.state)
     gain = plain.certificate.loss - solved.solution.certificate.loss
@@ -731,9 +730,9 @@ def _rate_errors(solved: Solved, flip_rates: tuple[float, float]) -> tuple[float
     sums = partial(_information, solved.noise, solved.threshold, rates)
     parts = rows.parts(sums, squared, judgements.codes_in(rows), judgements.shares_in(rows))
     information = judgements.total_weight * np.sum(parts, axis=0)
-    units = np.sqrt(np.maximum(np.diag(information), _LEAST))
+    units = np.sqrt(np.maximum(np.diag(information), _LEAST_VARIANCE))
     values, vectors = np.linalg.eigh(information / np.outer(units, units))
-    variances = np.sum(vectors[-2:] ** 2 / np.maximum(values, _LEAST), axis=1)
+    variances = np.sum(vectors[-2:] ** 2 / np.maximum(values, _LEAST_VARIANCE), axis=1)
     first, second = (np.sqrt(variances) / units[-2:]).tolist()
     return first, second
 
@@ -752,19 +751,19 @@ def _information(
     far = noise.cdf(margin)
     called_far = floor + (1.0 - sum(rates)) * far
     slope = (1.0 - sum(rates)) * noise.pdf(margin)
-    variance = xp.maximum(called_far * (1.0 - called_far), _LEAST + 0.0 * far)
+    variance = xp.maximum(called_far * (1.0 - called_far), _LEAST_VARIANCE + 0.0 * far)
     moves = (slope * squared, -slope * from_threshold, of_close - far, 1.0 - of_close - far)
     return np.array([[float(xp.sum(weights * one * other / variance)) for one in moves] for other in moves])
 
 
 # The chance that one of the annotators who answer at random is found to be informative, or to answer the other way.
-_ERROR = 0.01
+_WRONG_VERDICTS = 0.01
 
 # How many times as probable answers at random must be as expected ones, per annotator of whom that might be by chance.
-_ODDS = 20.0
+_RANDOM_ODDS = 20.0
 
 # Nothing is said of annotators with fewer judgements: errors of a slope are not normal.
-_FEWEST = 20
+_FEWEST_ANSWERS = 20
 
 # Even an attentive annotator gives so many wrong answers.
 _SLIPS = 0.02
@@ -776,9 +775,9 @@ _TURNED = -0.5  # and if less than this, the answers are turned round
 # How many times smaller the noise may be than that of the metric.
 _SHARPER = (1.5, 2.0, 3.0, 4.0)
 
-_BISECTIONS = 40
-_BEYOND = 50.0  # in units of the noise
-_RARE = 1e-12  # a smaller probability
+_BISECTIONS = 40  # to 1e-12 of the range
+_STRICTEST = 50.0  # in units of the noise
+_LEAST_PROBABILITY = 1e-12  # a smaller probability
 
 
 def annotator_table(solved: Solved, *, compares: bool) -> AnnotatorTable | None:
@@ -866,7 +865,7 @@ class _Expected(NamedTuple):
         That of the fit will not do, since it may explain answers at random.
         """
         given = answers.means(answers.codes.astype(np.float64))
-        most = float(np.abs(self.squared).max()) + float(np.abs(self.thresholds).max()) + _BEYOND
+        most = float(np.abs(self.squared).max()) + float(np.abs(self.thresholds).max()) + _STRICTEST
         low, high = np.full(answers.n_annotators, -most), np.full(answers.n_annotators, most)
         for _ in range(_BISECTIONS):
             middle = 0.5 * (low + high)
@@ -881,7 +880,7 @@ class _Expected(NamedTuple):
         least = np.column_stack([np.ones(len(beyond)), beyond, np.zeros(len(beyond))])
         at = np.arange(len(beyond))
         probability = least[at, answers.codes] - least[at, answers.codes + 1]
-        return answers.sums(np.log(np.maximum(probability, _RARE)))
+        return answers.sums(np.log(np.maximum(probability, _LEAST_PROBABILITY)))
 
 
 class _Slopes(NamedTuple):
@@ -956,7 +955,7 @@ def _slopes(answers: _Answers, beyond: FloatArray) -> _Slopes:
 
 def _limit(n: int) -> float:
     """How many standard errors are not by chance, for any of n annotators."""
-    return -float(norm.ppf(0.5 * _ERROR / n))
+    return -float(norm.ppf(0.5 * _WRONG_VERDICTS / n))
 
 
 def _verdicts(slopes: _Slopes, unlike_most: FloatArray, counts: FloatArray) -> list[AnnotatorVerdict]:
@@ -964,10 +963,10 @@ def _verdicts(slopes: _Slopes, unlike_most: FloatArray, counts: FloatArray) -> l
     n = len(slopes.values)
     limit, from_random, from_expected = _limit(n), slopes.from_random, slopes.from_expected
     with np.errstate(invalid="ignore", divide="ignore"):
-        are_random = slopes.log_odds > math.log(_ODDS * n)
+        are_random = slopes.log_odds > math.log(_RANDOM_ODDS * n)
     found = []
     for place in range(n):
-        if counts[place] < _FEWEST:
+        if counts[place] < _FEWEST_ANSWERS:
             found.append(AnnotatorVerdict.TOO_FEW)
         elif slopes.is_constant[place]:
             is_odd = from_expected[place] < -limit

@@ -154,9 +154,9 @@ def _as_graded(likelihood: Compared) -> Graded:
 
 # The widths that are tried, in standard deviations of the noise, and how precisely one is estimated.
 _WIDTHS = np.geomspace(1e-2, 1e2, 801)
-_SETTLED = 0.02
-_MOST_ROUNDS = 8
-_ROUGH = 1e-4
+_WIDTH_ACCURACY = 0.02
+_MOST_WIDTH_ROUNDS = 8
+_WIDTH_TOL = 1e-4
 
 # An annotator about whom the judgements say less than this share of what the prior says does not tell the width.
 _LEAST_TOLD = 1e-3
@@ -164,7 +164,7 @@ _LEAST_TOLD = 1e-3
 # With more entries of M, only its scale counts as uncertain.
 _MOST_ENTRIES = 1500
 
-_DETERMINED = 1e-12  # relative to the largest eigenvalue
+_DETERMINED_SHARE = 1e-12  # relative to the largest eigenvalue
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,9 +279,9 @@ class _Attempt:
 
         Returns the width, and the last of the solutions.
         """
-        options = replace(self.settings.options, tol=max(self.settings.options.tol, _ROUGH))
+        options = replace(self.settings.options, tol=max(self.settings.options.tol, _WIDTH_TOL))
         width, n = self.noise.std, self.judgements.n_thresholds
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MOST_WIDTH_ROUNDS):
             found = self.solve(start, width, options)
             start = found.state
             if found.was_interrupted or supervisor().timed_out:
@@ -290,7 +290,7 @@ class _Attempt:
             told = _without_others(information, len(information) - n)
             told[np.diag_indices_from(told)] -= width**-2
             before, width = width, _best_width(told, found.thresholds[n:], width, self.noise.std)
-            if abs(np.log(width / before)) < _SETTLED:
+            if abs(np.log(width / before)) < _WIDTH_ACCURACY:
                 break
         return width, found
 
@@ -299,7 +299,7 @@ def _without_others(information: FloatArray, n: int) -> FloatArray:
     """The information on the last n parameters if the others are unknown, as far as these are determined at all."""
     others, across = information[:-n, :-n], information[-n:, :-n]
     values, vectors = np.linalg.eigh(others)
-    is_known = values > _DETERMINED * values[-1]
+    is_known = values > _DETERMINED_SHARE * values[-1]
     along = (across @ vectors[:, is_known]) / np.sqrt(values[is_known])
     found: FloatArray = information[-n:, -n:] - along @ along.T
     return found
@@ -412,7 +412,7 @@ def _warning(best: str, alike: list[str], comparison: dict[str, dict[str, float]
 _LARGEST_LOG_RATIO = math.log(1e3)
 # How precisely its logarithm is known: after a search, at an end of the interval, and at the estimate.
 _SEARCH_WIDTH, _END_WIDTH, _ESTIMATE_WIDTH = 0.1, 1e-3, 1e-10
-_LEVEL = 0.95
+INTERVAL_LEVEL = 0.95  # of intervals by the profile likelihood
 
 
 def profile_noise(loss_at: Callable[[float], tuple[float, float]], n_judgements: float) -> ComparisonNoise:
@@ -443,7 +443,7 @@ def profile_noise(loss_at: Callable[[float], tuple[float, float]], n_judgements:
         low, high = (below, centre) if slopes[centre] > 0.0 else (centre, above)
         centre = brentq(slope, low, high, xtol=_ESTIMATE_WIDTH) if low < high else centre
     least = profile(centre)
-    limit = least + float(chi2.isf(1.0 - _LEVEL, 1)) / (2.0 * n_judgements)
+    limit = least + float(chi2.isf(1.0 - INTERVAL_LEVEL, 1)) / (2.0 * n_judgements)
     ends: list[float] = []
     for end, beyond in ((-_LARGEST_LOG_RATIO, 0.0), (_LARGEST_LOG_RATIO, math.inf)):
         inside, outside = _around(found, limit, centre, end)

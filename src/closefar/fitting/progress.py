@@ -201,7 +201,7 @@ def _rich_status() -> Any:
 # The checkpoint: a small file with the last state of a fit, from which the same fit goes on
 
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 2  # 1 was a journal of all inner runs
 INTERVAL = 1.0  # seconds between two writes, at least: what a killed process loses
 _SHARE_OF_TIME = 0.05  # that writing may take, where a file of very many columns takes long
 

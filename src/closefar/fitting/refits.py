@@ -18,6 +18,7 @@ from scipy.stats import chi2
 from closefar.arrays import FloatArray
 from closefar.errors import InvalidValueError, either, setting
 from closefar.fitting.fitting import find_origin, refit
+from closefar.fitting.problem import INTERVAL_LEVEL
 from closefar.fitting.progress import display, in_words
 from closefar.fitting.result import Fit, IdentifiabilityWarning
 from closefar.fitting.scoring import Scorer
@@ -38,8 +39,8 @@ from closefar.solve import OutOfTime
 
 # Up to this many columns, a fit with a certificate is as fast as an approximate one; with many judgements, so are
 # Newton steps up to the second number.
-_FEW_COLUMNS = 16
-_FEW_FOR_NEWTON = 32
+_CERTIFIED_COLUMNS = 16
+_NEWTON_COLUMNS = 32
 
 # With this many judgements and uncertain labels per parameter, a fit to four fifths of them is close to that to all.
 _MANY = 50_000
@@ -49,7 +50,7 @@ _MANY_PER_PARAMETER = 50.0
 def refit_part(fitted: Fit, judgements: Judgements) -> Fit:
     """The fit of the same settings to these judgements; approximate, without a certificate, if columns are many."""
     settings = fitted.chosen
-    is_rough = settings.solver == "auto" and judgements.n_columns > _FEW_COLUMNS
+    is_rough = settings.solver == "auto" and judgements.n_columns > _CERTIFIED_COLUMNS
     weighted = judgements.weighted(settings.class_weight).counted()
     return refit(weighted, settings.but(approximate=is_rough))
 
@@ -66,7 +67,7 @@ def fit_from(fitted: Fit, judgements: Judgements) -> Fit:
 
     A few steps reach the optimum, without a certificate.
     """
-    solver = "newton" if judgements.n_columns <= _FEW_FOR_NEWTON else "auto"
+    solver = "newton" if judgements.n_columns <= _NEWTON_COLUMNS else "auto"
     settings = fitted.chosen.but(approximate=True, solver=solver)
     if fitted.known.estimates_flips and has_flips(fitted.flip_rate) and solver == "newton":
         settings = settings.but(flip_rate=fitted.known.flip_rate)
@@ -79,14 +80,14 @@ def fit_from(fitted: Fit, judgements: Judgements) -> Fit:
 
 
 # Every rank up to the first number is tried; beyond it, ranks grow by this share.
-_ALL_UP_TO, _GROWTH = 16, 1.2
+_ALL_UP_TO, _RANK_GROWTH = 16, 1.2
 
 
 def candidate_ranks(largest: int) -> list[int]:
     """The ranks to try: 0, every small rank, then increasingly few, and the largest."""
     ranks = list(range(min(largest, _ALL_UP_TO) + 1))
     while ranks[-1] < largest:
-        ranks.append(min(math.ceil(ranks[-1] * _GROWTH), largest))
+        ranks.append(min(math.ceil(ranks[-1] * _RANK_GROWTH), largest))
     return ranks
 
 
@@ -329,9 +330,8 @@ def choose_from(table: Sequence[RankScore], rule: str) -> int:
 # A threshold for a metric that has none: fitted to labelled pairs, with the metric held fixed
 
 
-_LEVEL = 0.95
 _TOLERANCE = 1e-12  # of the mean loss
-_MOST_STEPS = 200
+_MOST_THRESHOLD_STEPS = 200
 _LARGEST_RATIO = 1e3  # of noises
 _FAR_OFF = 20.0  # ratios that are not told exactly, as where every label is right
 _SUSPICIOUS = 0.01  # a smaller p-value of equal noises is reported
@@ -375,7 +375,8 @@ class CalibratedThreshold:
     def __str__(self) -> str:
         low, high = self.interval
         lines = [
-            f"threshold {self.threshold:.6g}, {_LEVEL:.0%} interval {low:.6g} to {high:.6g} by the profile likelihood",
+            f"threshold {self.threshold:.6g}, {INTERVAL_LEVEL:.0%} interval {low:.6g} to {high:.6g} by the profile "
+            "likelihood",
             f"{self.n_pairs:,} pairs, loss {self.loss:.6g}, within {self.gap:.1g} of its minimum",
         ]
         return "\n".join([*lines, *self.problems])
@@ -412,7 +413,7 @@ class _Labels:
         while self.at(high)[1] < 0.0:
             low, high = high, 2.0 * high
         threshold, best = 0.5 * (low + high), (0.0, math.inf, math.inf)
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MOST_THRESHOLD_STEPS):
             loss, slope, curvature = self.at(threshold)
             low, high = (low, threshold) if slope > 0.0 else (threshold, high)
             gap = abs(slope) * (high - low)
@@ -425,7 +426,7 @@ class _Labels:
 
     def interval(self, threshold: float, loss: float) -> tuple[float, float]:
         """The thresholds where twice the difference of the log-likelihoods is below the quantile of chi-squared."""
-        most = loss + float(chi2.ppf(_LEVEL, 1)) / (2.0 * self.total)
+        most = loss + float(chi2.ppf(INTERVAL_LEVEL, 1)) / (2.0 * self.total)
 
         def excess(other: float) -> float:
             return self.at(other)[0] - most

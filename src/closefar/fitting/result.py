@@ -398,7 +398,7 @@ class ComparisonNoise:
 # What a fit says about each annotator: strictness, flip rate, agreement, and a verdict
 
 
-_MOST_SHOWN = 40
+_MOST_SHOWN = 40  # annotators in a printed table, which fits a screen
 
 
 class AnnotatorVerdict(StrEnum):

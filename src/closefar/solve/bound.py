@@ -31,8 +31,8 @@ DUAL_ROUNDING = 1e-13
 REACH = 1e3
 
 # A longer step of the proof leaves the region where the Hessian is informative.
-_LONGEST_STEP = 10.0
-_MOST_ROUNDS = 4
+_LONGEST_PROOF_STEP = 10.0
+_MOST_PROOF_ROUNDS = 4
 
 
 def proven_bound(point: Point, ceiling: float) -> float:
@@ -65,9 +65,9 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
     inside = max(target, 1e-12) / (2.0 * max(cone.trace(point.matrix), 1.0))
     goal = _slack(point) + inside * cone.identity
     residual = DUAL_ROUNDING if cone.has_constant else 0.9 * inside
-    longest = _LONGEST_STEP * (1.0 + float(np.linalg.norm(point.matrix)))
+    longest = _LONGEST_PROOF_STEP * (1.0 + float(np.linalg.norm(point.matrix)))
     violation = np.inf
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MOST_PROOF_ROUNDS):
         held = cone.are_held(point.thresholds, point.slopes)
         allowed = max(target, 1e-12) / (8.0 * (1.0 + np.abs(point.thresholds)))
         rise = np.where(held | np.isneginf(cone.least), 0.0, allowed)
@@ -108,7 +108,7 @@ def _slack(point: Point) -> FloatArray:
 # Solving with the Hessian of the risk in (M, thresholds) if it is too large to form
 
 
-_MAX_ITER = 60
+_MOST_CONJUGATE_STEPS = 60  # each is a pass; a proof that needs more comes sooner after another step
 
 Step = tuple[FloatArray, FloatArray]
 
@@ -138,7 +138,7 @@ class HessianSolver:
         left, left_t = matrix, thresholds
         step, step_t = precondition(left, left_t)
         size = float(np.sum(left * step) + left_t @ step_t)
-        for _ in range(_MAX_ITER):
+        for _ in range(_MOST_CONJUGATE_STEPS):
             if np.linalg.norm(left, 2) <= residual:
                 break
             image, image_t = self.objective.hessian_product(step, step_t, self.curvature)

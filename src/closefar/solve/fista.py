@@ -145,7 +145,7 @@ def _fista_state(here: _Iterate, bound: float, memory: _FistaMemory) -> State:
 
 
 # The model is minimised until its gradient step is this share of the first one.
-_ACCURATE, _MOST_STEPS = 0.03, 60
+_MODEL_ACCURACY, _MOST_MODEL_STEPS = 0.03, 60
 
 
 class Move(NamedTuple):
@@ -171,7 +171,7 @@ class SampledModel:
         here = before = np.zeros_like(start)
         image = image_before = here
         momentum, smoothness, first = 1.0, 0.1, 0.0
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MOST_MODEL_STEPS):
             following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
             weight = (momentum - 1.0) / following
             base, image_base = here + weight * (here - before), image + weight * (image - image_before)
@@ -190,7 +190,7 @@ class SampledModel:
             momentum = 1.0 if float(np.sum(change * (here - before))) < 0.0 else following
             residual = smoothness * math.sqrt(moved)
             first = first or residual
-            if residual <= _ACCURATE * first:
+            if residual <= _MODEL_ACCURACY * first:
                 break
         return self._move(here, image)
 
@@ -245,7 +245,7 @@ def _least_quadratic(hessian: FloatArray, slopes: FloatArray, least: FloatArray)
 
 _JOINT_MOST_STEPS = 100
 _FIRST_SMOOTHNESS = 0.15
-_GROWTH = 1.5
+_SMOOTHNESS_GROWTH = 1.5
 
 
 def approach_jointly(problem: Problem, tol: float) -> State | None:
@@ -268,7 +268,7 @@ def approach_jointly(problem: Problem, tol: float) -> State | None:
         pull = point.gradient + slope * cone.identity
         if last is not None and _is_too_curved(point, last, smoothness):
             # The last step was too long for this curvature: shorter ones from here, without momentum.
-            smoothness, momentum = _GROWTH * smoothness, 1.0
+            smoothness, momentum = _SMOOTHNESS_GROWTH * smoothness, 1.0
         target = cone.project(base[0] - pull / smoothness), base[1] - 2.0 * slope / smoothness
         moved = math.hypot(float(np.linalg.norm(target[0] - base[0])), target[1] - base[1])
         turned = float(np.sum((base[0] - target[0]) * (target[0] - here[0])))
@@ -294,7 +294,7 @@ def _is_too_curved(point: Point, last: Point, smoothness: float) -> bool:
 
 
 # A sample of its own precedes a sample that is larger than this many times the parameters.
-_SCOUTED = 64
+_SCOUTED_PER_PARAMETER = 64
 
 # The loss of a sample is as accurate as (number of parameters) / (2 times its size); going on below this share of it
 # only fits the sample.
@@ -307,15 +307,15 @@ _PROVE_BELOW = 0.3
 _INEXACT = 0.05
 
 # Steps with a larger decrement need no precise gradient.
-_FAR = 1e-4
+_FAR_DECREMENT = 1e-4
 
 # With a smaller tolerance the last digits matter: steps go on for as long as they gain more than the second number.
-_FINE, _SETTLED, _MOST_POLISHING = 1e-8, 1e-16, 8
+_FINE_TOL, _LAST_DECREMENT, _MOST_LAST_STEPS = 1e-8, 1e-16, 8
 
 _OBJECTIVE_ROUNDING, _FUSED_ROUNDING = 1e-14, 1e-9  # of the objective
 
 # Steps that do not halve the decrement before the sample is given up: the judgements outside it are different.
-_MOST_SLOW = 3
+_MOST_SLOW_STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -356,8 +356,10 @@ class Sampled(Solver):
             point = last.point if self._near is self.problem else self.problem.at(last.point.matrix, state.thresholds)
             state = _sample_state(point, max(state.bound, self._prove(last.few, point, model)), last)
             if state.gap <= self.tol:
-                return self._polished(state, last.few, point) if self.tol <= _FINE else state
-        new = None if slow >= _MOST_SLOW else self._search(last.point, move.matrix, move.thresholds, move.decrement)
+                return self._polished(state, last.few, point) if self.tol <= _FINE_TOL else state
+        new = (
+            None if slow >= _MOST_SLOW_STEPS else self._search(last.point, move.matrix, move.thresholds, move.decrement)
+        )
         if new is None:
             return replace(self._plain.resume(state), bound=state.bound)
         return _sample_state(new, state.bound, _SampleMemory(last.few, new, move.decrement, slow))
@@ -369,7 +371,7 @@ class Sampled(Solver):
 
     def _passes(self, decrement: float) -> Problem:
         """The problem with passes that are precise enough for a step of this decrement."""
-        return _precise(self.problem) if decrement > _FAR else self._near
+        return _precise(self.problem) if decrement > _FAR_DECREMENT else self._near
 
     @property
     def _plain(self) -> Fista:
@@ -397,9 +399,9 @@ class Sampled(Solver):
     def _polished(self, state: State, few: Problem, point: Point) -> State:
         """Step on, in full precision, while the decrement falls, since probabilities have the root of its error."""
         bound, decrement = state.bound, np.inf
-        for _ in range(_MOST_POLISHING):
+        for _ in range(_MOST_LAST_STEPS):
             move = SampledModel(few, point).minimise()
-            if not _SETTLED < move.decrement < 0.5 * decrement:
+            if not _LAST_DECREMENT < move.decrement < 0.5 * decrement:
                 break
             new = self.problem.at(point.matrix + move.matrix, point.thresholds + move.thresholds)
             if new.value > point.value + _OBJECTIVE_ROUNDING:
@@ -437,7 +439,7 @@ def _approach(few: Problem, rng: np.random.Generator) -> State | None:
     if objective.source.is_fused:
         return approach_jointly(few.rough, tol)
     solver = Fista(few, 0.0, rng)
-    scouts = few.sample(0.125, rng) if objective.n_judgements >= _SCOUTED * n_parameters else None
+    scouts = few.sample(0.125, rng) if objective.n_judgements >= _SCOUTED_PER_PARAMETER * n_parameters else None
     near = None if scouts is None else _approach(scouts, rng)
     state = solver.start() if near is None else solver.resume(near)
     state = solver.approach(state, tol)

@@ -36,9 +36,9 @@ from closefar.solve.problem import Objective, Problem, psd_factor, supervisor
 from closefar.solve.solution import Options, Solution, run_roughly, solve, with_free_corner
 from closefar.solve.start import moment_start
 
-_LARGEST_RATE = 0.499
+_LARGEST_FLIP_RATE = 0.499  # at one half, labels would say nothing
 _RATE_TOL = 1e-13  # of the last Newton step
-_MOST_STEPS = 100
+_MOST_RATE_STEPS = 100
 _LARGEST_SUM = 0.998  # of two rates
 _SLOPE_TOL = 1e-12
 LEAST_FLOOR = 1e-15  # of a label whose rate is zero, and whose probability may underflow far from the optimum
@@ -182,7 +182,7 @@ class SoftCloseFar(CloseFar):
 
 def best_flip_rate(source: RowSource, right: Array, weights: Array, near: float = 0.0) -> float:
     """Maximise the mean log(q + (1 - 2q) Phi) over 0 <= q < 1/2, for `right` = Phi(l m): concave in q."""
-    return best_rate(source, _sums_of_slopes, (right, weights), near, _LARGEST_RATE)
+    return best_rate(source, _sums_of_slopes, (right, weights), near, _LARGEST_FLIP_RATE)
 
 
 def best_rate(
@@ -205,7 +205,7 @@ def best_rate(
     if high_slope >= 0.0:
         return largest
     low, high = 0.0, largest
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MOST_RATE_STEPS):
         low, high = (rate, high) if slope > 0.0 else (low, rate)
         step = -slope / bend if bend < 0.0 else np.inf
         before, rate = rate, rate + step if low <= rate + step <= high else 0.5 * (low + high)
@@ -235,7 +235,7 @@ def best_two_rates(source: RowSource, right: Array, signs: Array, weights: Array
     """
     rates = near if near.all() and near.sum() < _LARGEST_SUM else np.array([0.1, 0.1])
     value, slopes, bends = _two_slopes(source, right, signs, weights, rates)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MOST_RATE_STEPS):
         step = _rate_step(rates, slopes, bends)
         if float(slopes @ step) <= _SLOPE_TOL:
             break
@@ -297,7 +297,7 @@ def _sums_of_two(rates: tuple[float, float], right: Array, signs: Array, weights
 # answers that are wrong for this reason. Of close/far labels and comparisons it is rho / 2.
 
 
-_LARGEST_SHARE = 0.998
+_LARGEST_RANDOM_SHARE = 0.998  # twice the largest flip rate of two levels
 
 # The prior of the share of random answers of an annotator: a Beta distribution around that of the typical one, worth
 # so many judgements, mixed with a uniform one so that it does not pull those who answer at random.  Both are relative
@@ -306,9 +306,10 @@ _STRENGTH = 20.0
 _UNIFORM = 0.01
 _TYPICAL = np.linspace(0.0, 0.6, 31)
 
-_GRID = _LARGEST_SHARE * np.linspace(0.0, 1.0, 21) ** 1.5
+# Shares to begin at, denser where most annotators are, and the Newton steps from the best of them.
+_GRID = _LARGEST_RANDOM_SHARE * np.linspace(0.0, 1.0, 21) ** 1.5
 _NEWTON_STEPS = 6
-_STEP = 1e-4  # of finite differences
+_DIFFERENCE = 1e-4  # of finite differences
 _LEAST_PROBABILITY = np.finfo(np.float64).tiny
 
 
@@ -387,7 +388,7 @@ class SharedRate(FlipRates):
     def best(self, answers: Answers) -> SharedRate:
         slopes = partial(_slopes, answers.chances)
         arrays = answers.right, answers.codes, answers.weights
-        return SharedRate(best_rate(answers.source, slopes, arrays, self.share, _LARGEST_SHARE))
+        return SharedRate(best_rate(answers.source, slopes, arrays, self.share, _LARGEST_RANDOM_SHARE))
 
     def kept(self, n_groups: int) -> FloatArray:
         return np.full(n_groups + 1, 1.0 - self.share)
@@ -509,8 +510,10 @@ def _best_shares(likelihood: _LogLikelihood, grid: FloatArray, typical: float) -
     begun = shares = _GRID[best]
     for _ in range(_NEWTON_STEPS):
         slope, bend = likelihood.derivatives(shares)
-        below, at, above = (_log_prior(np.clip(shares + h, 0.0, 1.0), typical) for h in (-_STEP, 0.0, _STEP))
-        slope, bend = slope + (above - below) / (2.0 * _STEP), bend + (above - 2.0 * at + below) / _STEP**2
+        below, at, above = (
+            _log_prior(np.clip(shares + h, 0.0, 1.0), typical) for h in (-_DIFFERENCE, 0.0, _DIFFERENCE)
+        )
+        slope, bend = slope + (above - below) / (2.0 * _DIFFERENCE), bend + (above - 2.0 * at + below) / _DIFFERENCE**2
         step = np.where(
             bend < 0.0, -slope / np.where(bend < 0.0, bend, -1.0), np.where(slope > 0.0, high, low) - shares
         )
@@ -698,8 +701,8 @@ Flipped = FlippedCloseFar | FlippedGraded | CentredFlips
 LEAST_GAIN = 1e-7
 
 # The largest number of entries of M, and of thresholds, for which a dense Hessian is formed.
-_MOST_DENSE = 600
-_MOST_THRESHOLDS = 2000
+_MOST_DENSE_ENTRIES = 600
+_MOST_DENSE_THRESHOLDS = 2000
 
 # L-BFGS steps between two estimates of the rate, if the rank limit is reached or a dense Hessian is too large.
 _STEPS_PER_ROUND = 20
@@ -736,7 +739,7 @@ class Alternating(Solver):
         self.rank = rank if rank is not None and rank < problem.cone.size else None
         n_entries, n_thresholds = packed_size(problem.cone.size), len(problem.cone.least)
         self.n_unknowns = n_entries + n_thresholds
-        self.is_dense = n_entries <= _MOST_DENSE and n_thresholds <= _MOST_THRESHOLDS
+        self.is_dense = n_entries <= _MOST_DENSE_ENTRIES and n_thresholds <= _MOST_DENSE_THRESHOLDS
 
     def start(self) -> State:
         matrix, thresholds = moment_start(self.problem)
@@ -797,13 +800,13 @@ def _rank(state: State) -> int:
     return int(psd_factor(state.matrix).shape[1])
 
 
-_MOST_ROUNDS = 100
+_MOST_FLIP_ROUNDS = 100  # of a step and new rates, until a round gains less than `LEAST_GAIN`
 
 # Multiples of the metric without flips that the search may start from.
 _SCALES = (1.0, 1.5, 2.5, 4.0, 8.0)
 _RAY_ROUNDS = 2
 _RAY_TOL = 1e-6
-_PRECISE = 1e-7  # of the climb at known rates, before the last step
+_KNOWN_RATES_TOL = 1e-7  # of the climb at known rates, before the last step
 
 
 def solve_with_flips(
@@ -860,7 +863,7 @@ def _climb(
     recorder = Recorder(objective.passes, watch)
     climber = Alternating(problem, rng, flipped, estimate=estimate, rank=options.rank)
     begin = partial(climber.resume, with_free_corner(problem.cone, begun))
-    climb = run(climber, begin, Limits(0.0, _MOST_ROUNDS, recorder))
+    climb = run(climber, begin, Limits(0.0, _MOST_FLIP_ROUNDS, recorder))
     top: FlipState = climb.state.memory
     soft = top.likelihood.softened(objective.source, top.squared, climb.state.thresholds)
     last = _last_step(soft, climb, objective, options, rng, _watch_at(top.likelihood, watch))
@@ -885,8 +888,8 @@ def _climb_at(
         objective.with_likelihood(flipped),
         options,
         begun,
-        tol=min(options.tol, _PRECISE),
-        n_steps=_MOST_ROUNDS,
+        tol=min(options.tol, _KNOWN_RATES_TOL),
+        n_steps=_MOST_FLIP_ROUNDS,
         watch=recorder,
     )
     squared = objective.quadratic_forms(climb.state.matrix)
@@ -968,7 +971,7 @@ def _climb_from(
         squared = objective.quadratic_forms(start.matrix)
         flipped = flipped.with_best_rates(objective.source, squared, start.thresholds)
     climber = Alternating(options.problem(objective), rng, flipped, estimate=estimate, rank=options.rank)
-    climb = run(climber, partial(climber.resume, start), Limits(0.0, _MOST_ROUNDS, watch)).state
+    climb = run(climber, partial(climber.resume, start), Limits(0.0, _MOST_FLIP_ROUNDS, watch)).state
     top: FlipState = climb.memory
     near = State.at(climb.matrix, *climb.thresholds)
     there = replace(options, max_iter=0)

@@ -24,7 +24,7 @@ from closefar.solve.start import fit_scale, moment_start
 
 
 # The line search ends when the slope is this share of that at its start, or after this many evaluations.
-_ACCURATE, _ACCURATE_THRESHOLDS, _MOST_STEPS = 0.1, 0.02, 12
+_LINE_ACCURACY, _LINE_THRESHOLD_ACCURACY, _MOST_LINE_STEPS = 0.1, 0.02, 12
 _RISE = 1e-9  # relative to the value, and more than rounding
 
 
@@ -132,7 +132,7 @@ class _Line:
         low, high = 0.0, np.inf
         best = self.place.value, 0.0, self.place.thresholds
         first = abs(self._slope_at_start())
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MOST_LINE_STEPS):
             value, gradient, hessian = self._evaluate(length, thresholds)
             # Below the rounding error of the value, a step that ends with a smaller slope is still one.
             if value < best[0] + 1e-14 * abs(best[0]):
@@ -152,7 +152,7 @@ class _Line:
                 new = 2.0 * length if high == np.inf else 0.5 * (low + high)
             new = min(new, 10.0 * length)
             off = float(np.abs(gradient[free][1:]).max(initial=0.0))
-            is_accurate = abs(slope) <= _ACCURATE * first and off <= _ACCURATE_THRESHOLDS * first
+            is_accurate = abs(slope) <= _LINE_ACCURACY * first and off <= _LINE_THRESHOLD_ACCURACY * first
             step = np.zeros_like(thresholds)
             step[free[1:]] = -(rest[:, 0] + (0.0 if is_accurate else new - length) * rest[:, 1])
             moved = self._moved(thresholds, step)
@@ -234,7 +234,7 @@ class _Line:
 # which is too low by about the violation of the dual cone times tr M.
 
 
-_DUAL_MOST_STEPS = 60
+_MOST_TANGENT_STEPS = 60  # of a bracketed Newton search, of which bisection alone would need 50 to the last digit
 _FLAT = 1e-30  # a curvature without meaning, by which a division could overflow
 
 
@@ -273,13 +273,13 @@ def _tangents(likelihood: Any, thresholds: FloatArray, share: float, squared: Ar
     # Towards the minimum, where slopes are smaller: the solution is between the margin and the first point beyond it.
     ahead = xp.where(slope < 0.0, xp.ones_like(slope), -xp.ones_like(slope))
     near, far = margin, margin + ahead * (1.0 + xp.abs(margin))
-    for _ in range(_DUAL_MOST_STEPS):
+    for _ in range(_MOST_TANGENT_STEPS):
         is_beyond = ahead * (pointwise(far)[1] - wanted) >= 0.0
         if bool(xp.all(is_beyond)):
             break
         far = xp.where(is_beyond, far, 2.0 * far - near)
     found = near
-    for n_left in reversed(range(_DUAL_MOST_STEPS)):
+    for n_left in reversed(range(_MOST_TANGENT_STEPS)):
         loss, slope, curvature = pointwise(found)
         left = slope - wanted
         # The infimum of phi(m) - q m lies between `near` and `far`: this is what an inexact slope may leave of it.
@@ -304,8 +304,10 @@ def _derivatives(likelihood: Any, rest: list[Array], margin: Array) -> tuple[Arr
 # Which columns a factor of low rank needs: the first ones, and those that a full gradient shows to be missing.
 
 
+# The first factor has this many columns at least, and as many may be added at once.  Without a penalty, and up to the
+# second number of columns of the data, half of the useful directions at zero are expected in the optimum, not a third.
 _FEWEST_COLUMNS = 8
-_FEW_COLUMNS = 200
+_HALF_RANK_COLUMNS = 200
 
 # The rounding error of a gradient in single precision is measured along this many random directions.  Its root mean
 # square there is its Frobenius norm, which is at least its spectral norm; that it is three times too small has a
@@ -359,7 +361,7 @@ def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, Fl
     values, vectors = np.linalg.eigh(0.5 * moments)
     n_useful = int(np.sum(values > problem.alpha))
     # With a penalty the optimum has far fewer directions than the gradient at zero.
-    n_expected = n_useful // 2 if problem.alpha == 0.0 and d <= _FEW_COLUMNS else n_useful // 3
+    n_expected = n_useful // 2 if problem.alpha == 0.0 and d <= _HALF_RANK_COLUMNS else n_useful // 3
     k = rank or int(np.clip(n_expected, _FEWEST_COLUMNS, d))
     largest = float(values[-1])
     if largest <= 0.0 or (n_useful == 0 and rank is None):
@@ -449,19 +451,19 @@ class Model:
         return solved
 
 
-_HISTORY = 10
+_HISTORY = 10  # pairs of steps and changes of the gradient, each as large as the factor
 _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were added
 
 # A decrement of this multiple of the tolerance is small; a smaller one proves a smaller gap, but not at a limited rank.
-_SETTLED, _SETTLED_AT_RANK, _SETTLED_FOR_NEWTON = 1e-2, 3e-2, 0.1
+_SMALL_DECREMENT, _SMALL_DECREMENT_AT_RANK, _SMALL_DECREMENT_FOR_NEWTON = 1e-2, 3e-2, 0.1
 
-_MOST_IDLE = 10
+_MOST_IDLE_STEPS = 10  # in a row, without progress beyond rounding
 
-# Projections, which steps update, are computed anew after so many steps: a run can be continued from there.
+# Projections, which steps update, are computed anew after so many steps, as their rounding errors add up.
 _FRESH_EVERY = 20
 
 # Conjugate gradients are worth a try if the gap is at most this multiple of the tolerance, or columns are few.
-_NEAR, _LOW_RANK_FEW_COLUMNS = 1e4, 64
+_NEAR_GAP, _FEW_COLUMNS = 1e4, 64
 
 _SINGLE_DECREMENT = 1e-9  # below this, steps in single precision follow rounding errors
 
@@ -485,14 +487,14 @@ class _Memory:
     lowest: float = np.inf  # of all decrements
     n_since: int = 0  # steps since the last full gradient
     check_after: int = _FIRST_CHECK  # check after this many steps; 0 if only the decrement decides
-    check_below: float = _SETTLED  # check once the decrement is below this multiple of the tolerance
+    check_below: float = _SMALL_DECREMENT  # check once the decrement is below this multiple of the tolerance
     n_checks: int = 0
     expected: float = np.inf  # the gap that the last full gradient would prove
     n_idle: int = 0  # consecutive steps that brought nothing
 
     @property
     def is_idle(self) -> bool:
-        return self.n_idle >= _MOST_IDLE
+        return self.n_idle >= _MOST_IDLE_STEPS
 
 
 class LowRank(Solver):
@@ -540,9 +542,9 @@ class LowRank(Solver):
     def _begin(self, factor: FloatArray, thresholds: FloatArray, bound: float) -> State:
         place = self.rough.at(factor, thresholds)
         model = Model(self.problem.alpha, self.rank is not None)
-        below = _SETTLED if self.rank is None else _SETTLED_AT_RANK
+        below = _SMALL_DECREMENT if self.rank is None else _SMALL_DECREMENT_AT_RANK
         if self.rank is None and self.proves and not self._proves:  # by Newton's method, which goes on from there
-            below = _SETTLED_FOR_NEWTON
+            below = _SMALL_DECREMENT_FOR_NEWTON
         memory = _Memory(self.rough, place, self.rough.gradient(place), model, check_below=below)
         return _state(memory, bound)
 
@@ -574,7 +576,7 @@ class LowRank(Solver):
             decrement=decrement,
             lowest=min(decrement, last.lowest),
             n_since=last.n_since + 1,
-            n_idle=0 if falls and not has_failed else last.n_idle + (1 if last.steps else _MOST_IDLE),
+            n_idle=0 if falls and not has_failed else last.n_idle + (1 if last.steps else _MOST_IDLE_STEPS),
         )
         return _state(memory, state.bound)
 
@@ -645,7 +647,7 @@ class LowRank(Solver):
                 return self._in_double(replace(self._stricter(memory, memory.expected), check_after=0), bound)
             is_ready = not is_idle and memory.decrement <= memory.check_below * self.tol
             return self._in_double(replace(memory, n_since=2 if is_ready else 0), bound)
-        is_near = memory.expected <= _NEAR * self.tol or len(spectrum.values) <= _LOW_RANK_FEW_COLUMNS
+        is_near = memory.expected <= _NEAR_GAP * self.tol or len(spectrum.values) <= _FEW_COLUMNS
         # A full gradient alone proves a gap down to about the root of the rounding error.
         if not is_rough and is_near and (is_idle or not has_tangents(self.problem)):
             place = memory.place
@@ -726,7 +728,7 @@ def _state(memory: _Memory, bound: float) -> State:
 # A fixed rank, from the leading directions of a convex solution
 
 
-_FACTOR_HISTORY = 12
+_FACTOR_HISTORY = 12  # pairs of steps and changes of the gradient
 
 _FUSED_ERROR = 1e-11  # of differences of the objective in fused passes, whose own error is the same nearby
 _FUSED_SLOPE = 1e-9

@@ -389,7 +389,7 @@ _LEAST_PER_PARAMETER, _MOST_PER_PARAMETER = 32, 128
 # is no larger than the second share; if it is no larger than the first, it takes little time and memory.
 _SMALL_SHARE, _LARGEST_SHARE = 1.0 / 24.0, 1.0 / 6.0
 
-_MOST_THRESHOLDS = 16  # each is as much work as half a pass over the sample
+_MOST_SAMPLED_THRESHOLDS = 16  # each is as much work as half a pass over the sample
 
 # Where each pass is a round trip to other processes, passes over a sample in this one may take longer to save some.
 _LARGEST_REMOTE_SHARE = 1.0 / 2.0
@@ -406,7 +406,7 @@ def enough_for_hessian(objective: Objective) -> bool:
     """Whether that share is enough, so that steps with its Hessian converge quickly."""
     n_sampled = objective.n_judgements * _largest_share(objective)
     has_many = n_sampled >= _LEAST_PER_PARAMETER * packed_size(objective.n_directions)
-    return has_many and objective.likelihood.n_thresholds <= _MOST_THRESHOLDS
+    return has_many and objective.likelihood.n_thresholds <= _MOST_SAMPLED_THRESHOLDS
 
 
 def _largest_share(objective: Objective) -> float:

@@ -63,18 +63,18 @@ SOLVERS: dict[str, type[Solver]] = {
 }
 
 # With more columns, a limited rank is solved without the convex problem, which would take longer.
-_MANY_COLUMNS = 128
+_DIRECT_RANK_COLUMNS = 128
 
 # The most that the projections of all rows may take: the second if columns are many, where gradient steps in M, which
 # need no projections, are too slow.
 _PROJECTION_BYTES, _MOST_PROJECTION_BYTES = 1 << 28, 1 << 31
-_LONG_PASS = 1e9  # multiplications
+_LONG_REMOTE_PASS = 1e9  # multiplications
 _WORTH_FUSING = 1 << 20  # judgements
 _TYPICAL_RANK = 128  # at most, of metrics of many columns
 
 # Fits that are only compared: their tolerance, the accuracy of the quadratic model of a step, relative to what it
 # gains, and the most steps.  With flips, steps add up, and a model is solved better.
-_ROUGH, _ROUGH_MODEL, _FINE_MODEL, _STEPS = 1e-2, 1e-2, 1e-3, 40
+_COMPARING_TOL, _COMPARING_MODEL, _FINE_MODEL, _COMPARING_STEPS = 1e-2, 1e-2, 1e-3, 40
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def solve(
     problem = options.problem(objective)
     recorder = Recorder(objective.passes, watch)
     kind = _kind(problem, options)
-    if options.rank is not None and kind is LowRank and objective.n_directions > _MANY_COLUMNS:
+    if options.rank is not None and kind is LowRank and objective.n_directions > _DIRECT_RANK_COLUMNS:
         solver = LowRank(problem, options.tol, rng, options.rank)
         found = run(solver, _start(solver, start), options.limits(problem, recorder))
     else:
@@ -167,7 +167,12 @@ def solve(
 
 
 def solve_roughly(
-    objective: Objective, options: Options, start: State | None = None, *, tol: float = _ROUGH, n_steps: int = _STEPS
+    objective: Objective,
+    options: Options,
+    start: State | None = None,
+    *,
+    tol: float = _COMPARING_TOL,
+    n_steps: int = _COMPARING_STEPS,
 ) -> State:
     """Minimise without a proof, as part of a longer computation: by default for comparing held-out losses."""
     found = run_roughly(objective, options, start, tol=tol, n_steps=n_steps)
@@ -196,9 +201,9 @@ def run_roughly(
         solver = LowRank(problem, tol, rng, options.rank, proves=False)
     elif d <= 16 or (d <= 32 and n >= 16 * packed_size(d)):
         solver = Newton(problem, tol, rng)
-        solver.proves, solver.is_rough = False, tol >= _ROUGH
+        solver.proves, solver.is_rough = False, tol >= _COMPARING_TOL
         if tol >= _FINE_MODEL:
-            solver.inexactness = _ROUGH_MODEL if solver.is_rough else _FINE_MODEL
+            solver.inexactness = _COMPARING_MODEL if solver.is_rough else _FINE_MODEL
     elif objective.source.can_project and not problem.cone.has_constant:
         solver = LowRank(problem, tol, rng, proves=False)
     else:
@@ -220,7 +225,7 @@ def _kind(problem: Problem, options: Options) -> type[Solver]:
 def choose_solver(objective: Objective, *, is_limited: bool = False) -> str:
     """Choose a dense Hessian if it costs less than the gradient steps that it saves."""
     d, n = objective.n_directions, objective.n_judgements
-    is_long = 4.0 * n * d**2 >= _LONG_PASS
+    is_long = 4.0 * n * d**2 >= _LONG_REMOTE_PASS
     if objective.source.is_remote and (d > 16 or is_long) and enough_for_hessian(objective):
         return "sampled"  # a step is one round trip
     has_many = n >= 16 * packed_size(d)
@@ -230,7 +235,7 @@ def choose_solver(objective: Objective, *, is_limited: bool = False) -> str:
         return "newton"
     # Projections are kept at a point and along a line: on half as many columns or, of many, on a low rank.
     takes = 2 * 8 * objective.source.n_projected * min(d // 2, _TYPICAL_RANK)
-    most = _PROJECTION_BYTES if d <= _MANY_COLUMNS else _MOST_PROJECTION_BYTES
+    most = _PROJECTION_BYTES if d <= _DIRECT_RANK_COLUMNS else _MOST_PROJECTION_BYTES
     is_projected = objective.source.can_project and takes <= most
     if enough_for_hessian(objective) and not (is_limited and is_projected):
         return "sampled"
