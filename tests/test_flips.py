@@ -380,7 +380,7 @@ def test_two_rates_are_the_best_of_many_starts(seed):
         right = model.cdf(labels * (squared - max(x[4], 0.0)))
         return -np.mean(np.log(np.where(labels > 0, a, b) + (1.0 - a - b) * right + 1e-300))
 
-    starts = (np.r_[3 * rng.standard_normal(4), 10 * rng.random(), -1 - 4 * rng.random(2)] for _ in range(8))
+    starts = (np.r_[3 * rng.standard_normal(4), 10 * rng.random(), -1 - 4 * rng.random(2)] for _ in range(4))
     best = min(minimize(loss, start, method="L-BFGS-B", options={"maxfun": 20_000}).fun for start in starts)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cf.IdentifiabilityWarning)

@@ -241,9 +241,9 @@ def test_the_error_of_single_precision_is_measured():
 
 
 @pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("alpha", [0.0, 0.01, 0.1])
+@pytest.mark.parametrize("alpha", [0.0, 0.02])
 def test_the_bound_holds_and_the_optimum_is_reached(noise, alpha):
-    problem, options = rows_and_problem(noise=noise, alpha=alpha, n=4000, d=36, rank=3, wrong=0.2)
+    problem, options = rows_and_problem(noise=noise, alpha=alpha, n=2000, d=34, rank=3, wrong=0.2)
     ours = solve(problem.objective, options, rng=np.random.default_rng(0), watch=ignore_progress).certificate
     tight = Options(alpha, None, False, "fista", 1e-7, 3000)
     best = solve(problem.objective, tight, rng=np.random.default_rng(0), watch=ignore_progress).certificate
@@ -339,7 +339,7 @@ def test_wide_separable_labels_are_reported():
 
 @pytest.mark.parametrize("alpha", [0.0, 0.02])
 def test_a_limited_rank_of_many_columns(alpha):
-    Z, signs = wide(n=5000, d=130, rank=3)
+    Z, signs = wide(n=2500, d=130, rank=3)
     learner = fit(Z, signs, rank=3, alpha=alpha)
     certificate = learner.certificate_
     assert learner.metric_.rank == 3

@@ -145,16 +145,19 @@ def solve(
     recorder = Recorder(objective.passes, watch)
     kind = _kind(problem, options)
     if options.rank is not None and kind is LowRank and objective.n_directions > _DIRECT_RANK_COLUMNS:
-        solver = LowRank(problem, options.tol, rng, options.rank)
+        solver: Solver = LowRank(problem, options.tol, rng, options.rank)
         found = run(solver, _start(solver, start), options.limits(problem, recorder))
     else:
         found = _solve_convex(kind, problem, options, recorder, rng, start)
         if options.rank is not None and options.rank < _factor(found.state).shape[1]:
             near = replace(start, bound=found.state.bound) if stay_near and start is not None else found.state
             within = LowRank if kind is LowRank else Factor
-            limits = options.limits(problem, recorder)
-            restricted = _restrict(within(problem, options.tol, rng, options.rank), found.ending, near, limits)
-            found = replace(restricted, n_iter=found.n_iter + restricted.n_iter)
+            solver = within(problem, options.tol, rng, options.rank)
+            if found.ending.is_early:  # only truncate the metric
+                found = replace(found, state=solver.resume(near))
+            else:
+                restricted = run(solver, partial(solver.resume, near), options.limits(problem, recorder))
+                found = replace(restricted, n_iter=found.n_iter + restricted.n_iter)
     thresholds, factor = found.state.thresholds, _factor(found.state)
     squared = found.state.squared if found.state.factor is not None else None
     squared = objective.squared_distances(factor) if squared is None else squared
@@ -273,13 +276,6 @@ def _solve_convex(
         moved = with_finite_origin(problem.cone, found.state, 0.25 * options.tol)
         found = replace(found, state=replace(moved, factor=None))
     return found
-
-
-def _restrict(solver: Solver, ending: Ending, near: State, limits: Limits) -> Run:
-    """Continue within a limited rank; after an interrupt only truncate the metric to it."""
-    if ending.is_early:
-        return Run(solver.resume(near), ending, n_iter=0)
-    return run(solver, partial(solver.resume, near), limits)
 
 
 def _certify(problem: Problem, options: Options, found: Run, evaluation: Evaluation, objective: float) -> Certificate:
