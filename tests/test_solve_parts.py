@@ -503,7 +503,7 @@ def scripted_start(gradients, mean=2.0, spread=0.5):
         n_directions=1,
         trend_moment=lambda: (np.array([[2.0]]), 0.5),
         mean_and_spread=lambda _: (mean, spread),
-        along=lambda _, scale, thresholds: (seen.append((scale, *thresholds)), (next(ahead), np.eye(2)))[1],
+        scale_derivatives=lambda _, scale, thresholds: (seen.append((scale, *thresholds)), (next(ahead), np.eye(2)))[1],
     )
     minimise_threshold = lambda squared, thresholds, tol: (thresholds + squared, None)  # noqa: E731
     project = lambda moments: (moments, np.ones(1))  # noqa: E731
@@ -968,7 +968,7 @@ def test_the_climb_descends_and_keeps_to_a_limited_rank(rank, is_limited, alpha)
 def test_the_climb_takes_dense_steps_for_few_entries_of_m_while_they_keep_the_rank(
     limit, before, after, most, is_dense, monkeypatch
 ):
-    monkeypatch.setattr("closefar.solve.flips._MOST_DENSE", most)  # M has six
+    monkeypatch.setattr("closefar.solve.flips._MOST_DENSE_ENTRIES", most)  # M has six
     solver = climber(rank=limit)
     dense = State.at(np.diag(1.0 + np.arange(3)) * (np.arange(3) < after), 3.0)
     newton = SimpleNamespace(renew=lambda state: state, advance=lambda state: dense)
