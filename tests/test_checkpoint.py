@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -160,12 +161,25 @@ def test_what_was_chosen_is_not_chosen_again(tmp_path, monkeypatch):
     np.testing.assert_allclose(again.baseline_.metric.matrix, first.baseline_.metric.matrix)
 
 
-def test_a_finished_fit_takes_no_more_steps(tmp_path, monkeypatch):
-    fitted("newton", checkpoint=tmp_path / "c")
-    steps, step = [], SOLVERS["newton"].step
-    monkeypatch.setattr(SOLVERS["newton"], "step", lambda self, state: steps.append(state) or step(self, state))
-    fitted("newton", checkpoint=tmp_path / "c")
-    assert len(steps) == 1  # whose gap is proven
+@pytest.mark.parametrize("kind", ["newton", "fista", "centre"])
+def test_a_finished_fit_is_the_same_one_and_takes_no_steps(kind, tmp_path, monkeypatch):
+    first = fitted(kind, checkpoint=tmp_path / "c")
+    with monkeypatch.context() as patch:
+        for solver in SOLVERS.values():
+            patch.setattr(solver, "start", None)
+            patch.setattr(solver, "step", None)
+        again = fitted(kind, checkpoint=tmp_path / "c")
+    np.testing.assert_allclose(again.metric_.matrix, first.metric_.matrix, rtol=0, atol=1e-12)
+    assert again.certificate_.gap <= again.tol
+    assert again.certificate_.lower_bound > 0.0
+
+
+def test_a_gap_that_is_not_proven_here_is_not_believed(tmp_path, monkeypatch, always):
+    copies = copying(tmp_path / "c", tmp_path, monkeypatch)
+    plain = fitted("newton", checkpoint=tmp_path / "c")
+    state = progress.Checkpoint.state
+    monkeypatch.setattr(progress.Checkpoint, "state", lambda *given: replace(state(*given), objective=0.0))
+    same_optimum("newton", plain, fitted("newton", checkpoint=copies[1]))
 
 
 def test_short_fits_write_once(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -258,16 +259,23 @@ class Checkpoint:
     def state(self, run: str, n_directions: int) -> State | None:
         """The last state of a run before this process, to start from; it is given once."""
         kept = self._before.get("states", {}).pop(run, None)
-        if kept is None or kept["matrix"].shape != (n_directions, n_directions):
+        if kept is None or len(kept["matrix"]) != n_directions:
             return None
-        state = State.at(kept["matrix"], *kept["thresholds"])
-        return State(**{**vars(state), "rates": kept["rates"] if len(kept["rates"]) else None})
+        factor = None if kept["is_square"] else kept["matrix"]
+        matrix = kept["matrix"] if factor is None else factor @ factor.T
+        rates = kept["rates"] if len(kept["rates"]) else None
+        objective, bound = kept["gap"] if rates is None else np.inf, 0.0  # only the gap matters
+        return replace(
+            State.at(matrix, *kept["thresholds"]), objective=float(objective), bound=bound, factor=factor, rates=rates
+        )
 
     def keep(self, run: str, state: State) -> None:
         """Note the state of a run, and write it if that is due."""
         gap = state.gap if state.bound > 0.0 else np.inf
         rates = np.zeros(0) if state.rates is None else state.rates
-        kept = {"matrix": state.matrix, "thresholds": state.thresholds, "rates": rates, "gap": gap}
+        matrix = state.matrix if state.factor is None else state.factor
+        kept = {"matrix": matrix, "is_square": state.factor is None, "thresholds": state.thresholds, "rates": rates}
+        kept["gap"] = gap
         self._states.pop(run, None)  # the latest is the last
         self._states[run] = kept
         if time.monotonic() >= self._due:

@@ -10,6 +10,7 @@ import numpy as np
 
 from closefar.arrays import Array, FloatArray
 from closefar.packed import packed_size
+from closefar.solve.bound import prove_bound
 from closefar.solve.certificate import Certificate, Outcome, advise
 from closefar.solve.fista import Fista, Sampled
 from closefar.solve.likelihood import Evaluation
@@ -138,13 +139,19 @@ def solve(
 ) -> Solution:
     """Minimise R(M, thresholds) + alpha tr M over the feasible set, with M of at most the given rank.
 
-    `start` is a feasible state close to the optimum.  If the rank is limited, the search within it
-    begins at the convex solution or, with `stay_near`, at `start`.
+    `start` is a feasible state close to the optimum; if its gap was proven, that is tried again first.  If the rank
+    is limited, the search within it begins at the convex solution or, with `stay_near`, at `start`.
     """
     problem = options.problem(objective)
     recorder = Recorder(objective.passes, watch)
-    kind = _kind(problem, options)
-    if options.rank is not None and kind is LowRank and objective.n_directions > _DIRECT_RANK_COLUMNS:
+    kind, proven = _kind(problem, options), None
+    if start is not None and start.gap < np.inf:
+        if options.rank is None and kind is not LowRank:  # whose own proof takes fewer passes
+            proven = _prove_again(problem, start, options.limits(problem, recorder))
+        start = replace(start, objective=np.inf, bound=0.0)
+    if proven is not None:
+        found = proven
+    elif options.rank is not None and kind is LowRank and objective.n_directions > _DIRECT_RANK_COLUMNS:
         solver: Solver = LowRank(problem, options.tol, rng, options.rank)
         found = run(solver, _start(solver, start), options.limits(problem, recorder))
     else:
@@ -276,6 +283,17 @@ def _solve_convex(
         moved = with_finite_origin(problem.cone, found.state, 0.25 * options.tol)
         found = replace(found, state=replace(moved, factor=None))
     return found
+
+
+def _prove_again(problem: Problem, start: State, limits: Limits) -> Run | None:
+    """The state itself, if its gap can be proven here too; what was proven elsewhere is not believed."""
+    if start.gap > limits.tol or problem.cone.has_constant:
+        return None
+    point = problem.at(start.matrix, start.thresholds)
+    least_margin = point.evaluation.least_margin
+    state = replace(start, objective=point.value, bound=prove_bound(point, limits.tol), least_margin=least_margin)
+    limits.watch(0, state)
+    return Run(state, Ending.CONVERGED, 0) if state.gap <= limits.tol else None
 
 
 def _certify(problem: Problem, options: Options, found: Run, evaluation: Evaluation, objective: float) -> Certificate:
