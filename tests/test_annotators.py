@@ -8,8 +8,8 @@ import pytest
 import closefar as cf
 from closefar.datasets import solve_noise_scale
 from closefar.fitting import AnnotatorVerdict
-from closefar.fitting.explain import kappas, same_pairs
-from closefar.fitting.prepared import _best_width
+from closefar.fitting.fitting import kappas, same_pairs
+from closefar.fitting.problem import _best_width
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import (

@@ -13,7 +13,7 @@ from scipy.special import expit
 import closefar as cf
 from closefar import packed
 from closefar.fitting import Settings, choose, likelihood_of
-from closefar.fitting.prepared import Prepared, flipped_likelihood
+from closefar.fitting.problem import UnitFreeProblem, flipped_likelihood
 from closefar.noise import NOISES
 from closefar.solve import Objective, Passes
 from paper_estimator import PAPER
@@ -558,7 +558,7 @@ def test_derivatives_around_a_centre_are_those_of_the_loss(mixed, flip_rate, noi
         more["annotators"] = np.arange(120) % 4
     judgements = learner.read(points[index], answers, **more)
     settings = Settings(alpha=0.1, prior="standardized", flip_rate=flip_rate)
-    prepared = Prepared.of(judgements, settings, finds_null=False)
+    prepared = UnitFreeProblem.of(judgements, settings, finds_null=False)
     likelihood = likelihood_of(judgements, prepared.rows, NOISES[noise], lengths=prepared.lengths, width=0.7)
     if flip_rate:
         likelihood = flipped_likelihood(likelihood, settings, 1.0)

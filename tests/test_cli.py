@@ -371,7 +371,7 @@ def test_a_checkpoint_and_a_time_limit_are_those_of_one_fit(tmp_path: Path) -> N
     out, kept = tmp_path / "m.closefar", tmp_path / "checkpoint"
     run("fit", *_FILES, "--checkpoint", kept, "--max-time", "600", "--out", out)
     assert cf.load(out) == cf.load("model.closefar")
-    run("fit", *_FILES, "--checkpoint", kept, "--out", out)  # computes the result of a complete fit again
+    run("fit", *_FILES, "--checkpoint", kept, "--out", out)  # proves the gap of a complete fit again
     assert cf.load(out) == cf.load("model.closefar")
 
 

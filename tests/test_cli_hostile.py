@@ -499,7 +499,7 @@ def test_an_interrupt_in_the_middle_of_a_fit_leaves_nothing(folder: Path, number
     # Reports when it is inside the solver, which by itself would end the fit and return what it has.
     code = """
 import sys, time
-from closefar.solve.solvers import newton
+from closefar.solve import newton
 step = newton.Newton.step
 def slow_step(self, state):
     print("fitting", flush=True)

@@ -14,7 +14,7 @@ from closefar.judgements import Judgements
 from closefar.noise import NOISES, Logistic, Noise
 from closefar.rows import BlockRows, Differences, RowSource
 from closefar.solve import SOLVERS, Objective, Options, Passes, Solver, State, solve
-from closefar.solve.conjugate_gradient import prove_bound
+from closefar.solve.bound import prove_bound
 from closefar.solve.likelihood import Likelihood, Terms
 from paper_estimator import PAPER
 

@@ -13,8 +13,7 @@ from sklearn.model_selection import GridSearchCV
 
 import closefar as cf
 from closefar.fitting import Fit, NoiseChoice, RankChoice, Scorer, Settings, fit, refit, refit_leading
-from closefar.fitting.fitting import find_origin
-from closefar.fitting.statistics import find_problems
+from closefar.fitting.fitting import find_origin, find_problems
 from closefar.judgements import Columns, Judgements
 from closefar.model import Directions, Metric
 from closefar.noise import NOISES, Normal
@@ -225,7 +224,7 @@ def test_warnings_point_at_who_asked_for_the_fit(found):
 
 def test_an_interrupted_refit_ends_what_it_is_part_of(monkeypatch, found):
     broken = replace(found, certificate=replace(found.certificate, outcome=Outcome.INTERRUPTED))
-    monkeypatch.setattr("closefar.fitting.fitting._fit_known", lambda *args, **kwargs: broken)
+    monkeypatch.setattr("closefar.fitting.fitting.fit_once", lambda *args, **kwargs: broken)
     with pytest.raises(KeyboardInterrupt):
         refit(JUDGEMENTS, Settings(**PAPER))
 
@@ -285,7 +284,7 @@ def test_a_start_is_the_metric_in_the_coordinates_of_the_rows(monkeypatch, thres
         seen.append((objective, start))
         return solve(objective, options, start=start, **more)
 
-    monkeypatch.setattr("closefar.fitting.prepared.solve", spy)
+    monkeypatch.setattr("closefar.fitting.problem.solve", spy)
     root = np.random.default_rng(0).standard_normal((4, 2))
     fit(JUDGEMENTS, Settings(**PAPER), start=Metric.from_factor(root, threshold, origin=np.zeros(4)))
     ((objective, start),) = seen
@@ -619,7 +618,7 @@ def test_a_large_penalty_leaves_the_plain_distance_and_a_threshold():
 
 
 def test_a_centre_has_no_limited_rank():
-    with pytest.raises(ValueError, match="rank must be None with prior='standardized'"):
+    with pytest.raises(ValueError, match='rank must be None with prior="standardized"'):
         fit(few_labels(50, 3), Settings(alpha=0.1, prior="standardized", rank=2, flip_rate=0.0))
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.fitting import Settings
-from closefar.fitting.checkpoint import find_difference, fingerprint
+from closefar.fitting import Checkpoint, Settings
 from closefar.judgements import (
     CodedLabels,
     Judgements,
@@ -371,25 +370,31 @@ def test_pairs_on_a_cluster_have_close_far_labels_alone():
         compared(dask.from_array(TRIPLETS))
 
 
-def test_checkpoints_tell_kinds_apart():
-    def facts(judgements):
-        return fingerprint(judgements, Settings(**PAPER), None, None)
-
+def test_checkpoints_tell_kinds_apart(tmp_path):
     ids = np.arange(60) % 3
+
+    def begin(judgements):
+        checkpoint = Checkpoint(tmp_path / "c")
+        checkpoint.begin(judgements, Settings(**PAPER), None)
+        return checkpoint
+
     plain = graded(annotators=ids, comparisons=TRIPLETS)
-    assert find_difference(facts(plain), facts(plain)) is None
+    begin(plain).write()
+    begin(plain)
     codes = plain.levels.copy()
     codes[[4, 5]] = codes[[5, 4]]
     others = {
         "labels or weights": replace(plain, levels=codes),
-        "its annotators are 0, 1, 2; got 1, 2, 3": graded(annotators=ids + 1, comparisons=TRIPLETS),
-        "and 40 comparisons; got 60 pairs of 3 columns and 39 comp": graded(annotators=ids, comparisons=TRIPLETS[1:]),
+        "the list of annotators is '1, 2, 3' here and '0, 1, 2' in": graded(annotators=ids + 1, comparisons=TRIPLETS),
+        "the number of comparisons is 39 here and 40 in": graded(annotators=ids, comparisons=TRIPLETS[1:]),
+        "order, have changed": graded(annotators=ids[::-1], comparisons=TRIPLETS),
+        "pairs, labels": graded(annotators=ids, comparisons=(TRIPLETS, np.where(SIGNS, 1, -1))),
+        "the list of levels is '2, 3, 4, 5' here": graded(LEVELS + 1, annotators=ids, comparisons=TRIPLETS),
     }
-    others["order, have changed"] = graded(annotators=ids[::-1], comparisons=TRIPLETS)
-    others["pairs, labels"] = graded(annotators=ids, comparisons=(TRIPLETS, np.where(SIGNS, 1, -1)))
-    others["its levels are 1, 2, 3, 4; got 2, 3, 4, 5"] = graded(LEVELS + 1, annotators=ids, comparisons=TRIPLETS)
     for words, other in others.items():
-        assert words in find_difference(facts(other), facts(plain))
+        with pytest.raises(ValueError, match="is the checkpoint of another fit") as caught:
+            begin(other)
+        assert words in str(caught.value)
 
 
 # Folds.

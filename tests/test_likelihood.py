@@ -211,7 +211,7 @@ def test_a_slope_of_the_tolerance_is_small_enough(likelihood):
 def test_where_steps_run_out_it_is_evaluated_where_it_is(likelihood, least, monkeypatch):
     before = evaluate(likelihood, tau=[5.0]).loss
     for most in (0, 1, 2):
-        monkeypatch.setattr(likelihoods, "_MOST_STEPS", most)
+        monkeypatch.setattr(likelihoods, "_MOST_SEARCH_STEPS", most)
         threshold, here = best(likelihood, start=5.0, least=least, tol=0.0)
         assert (threshold == 5.0) == (most == 0)
         exact = evaluate(likelihood, tau=[threshold])
@@ -221,7 +221,7 @@ def test_where_steps_run_out_it_is_evaluated_where_it_is(likelihood, least, monk
 
 
 def test_the_first_step_is_newtons_or_to_the_least(likelihood, monkeypatch):
-    monkeypatch.setattr(likelihoods, "_MOST_STEPS", 1)
+    monkeypatch.setattr(likelihoods, "_MOST_SEARCH_STEPS", 1)
     here = evaluate(likelihood, tau=[4.5])
     newton = 4.5 - here.slopes[0] / here.curvature.thresholds[0, 0]
     assert 0.0 < newton < 4.4
@@ -233,12 +233,12 @@ def test_the_first_step_is_newtons_or_to_the_least(likelihood, monkeypatch):
 def test_from_a_flat_tail_it_goes_to_the_least_or_to_the_middle(name, first, monkeypatch):
     """There the curvature is next to nothing: a Newton step leads beyond all bounds; where it is zero there is none."""
     likelihood, lowest, highest = CloseFar(NOISES[name], SIGNS, WEIGHTS), SQUARED.min() - 1e3, SQUARED.max() + 1e3
-    monkeypatch.setattr(likelihoods, "_MOST_STEPS", 1)
+    monkeypatch.setattr(likelihoods, "_MOST_SEARCH_STEPS", 1)
     assert best(likelihood, start=500.0)[0] == first
     middle = 0.5 * (lowest + 500.0)
     assert best(likelihood, start=500.0, least=-np.inf)[0] == pytest.approx(middle, rel=1e-14)
     assert best(likelihood, start=-500.0, least=-np.inf)[0] == pytest.approx(0.5 * (highest - 500.0), rel=1e-14)
-    monkeypatch.setattr(likelihoods, "_MOST_STEPS", 2)
+    monkeypatch.setattr(likelihoods, "_MOST_SEARCH_STEPS", 2)
     assert best(likelihood, start=500.0, least=-np.inf)[0] == pytest.approx(0.5 * (middle + 500.0), rel=1e-14)
 
 
@@ -247,7 +247,7 @@ def test_no_end_of_the_bracket_is_tried_twice(name, monkeypatch):
     """Distances near 300 lie between flat tails: one leads to the least, the other nowhere, so the middle is next."""
     likelihood = CloseFar(NOISES[name], SIGNS, WEIGHTS)
     for most, expected in enumerate((900.0, 0.0, 450.0, 225.0)):
-        monkeypatch.setattr(likelihoods, "_MOST_STEPS", most)
+        monkeypatch.setattr(likelihoods, "_MOST_SEARCH_STEPS", most)
         assert best(likelihood, SQUARED + 300.0, start=900.0)[0] == expected
 
 

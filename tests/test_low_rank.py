@@ -13,13 +13,20 @@ import closefar as cf
 from closefar.noise import NOISES
 from closefar.rows import Differences, find_coordinates, unit_free
 from closefar.rows.coordinates import WideRows
-from closefar.solve import CloseFar, Objective, Options, Passes, solve, unwatched
+from closefar.solve import CloseFar, Objective, Options, Passes, ignore_progress, solve
+from closefar.solve import low_rank as dual
 from closefar.solve.centre import Centred
 from closefar.solve.flips import FlippedCloseFar, SoftCloseFar
 from closefar.solve.loop import run
-from closefar.solve.solvers import Factor
-from closefar.solve.solvers import low_rank as dual
-from closefar.solve.solvers.low_rank import Factored, Model, Spectrum, change_columns, leading_factor, tangent_bound
+from closefar.solve.low_rank import (
+    Factor,
+    Factored,
+    Model,
+    Spectrum,
+    add_or_drop_directions,
+    leading_factor,
+    tangent_bound,
+)
 from paper_estimator import PAPER
 
 
@@ -148,7 +155,7 @@ def test_tangents_that_are_found_only_roughly_prove_less_never_more(noise, share
         exact = dual._tangents(likelihood, np.array([threshold]), share, squared, *arrays)
         for n_steps in (4, 6, 8):
             with monkeypatch.context() as patch:
-                patch.setattr(dual, "_MOST_STEPS", n_steps)
+                patch.setattr(dual, "_MOST_TANGENT_STEPS", n_steps)
                 rough = dual._tangents(likelihood, np.array([threshold]), share, squared, *arrays)
             assert rough <= exact + 1e-12
 
@@ -214,7 +221,7 @@ def test_columns_are_added_where_the_gradient_asks_for_them():
     problem, _ = rows_and_problem(n=800, d=40, alpha=0.01)
     factored = Factored(problem, problem.objective)
     place = factored.at(*leading_factor(factored, 1))
-    changed = change_columns(factored, place, Spectrum.of(factored, place), 1e-6, 0.0, shrinks=False)
+    changed = add_or_drop_directions(factored, place, Spectrum.of(factored, place), 1e-6, 0.0, shrinks=False)
     assert changed.factor.shape[1] > 1
     assert changed.value < place.value
 
@@ -234,12 +241,12 @@ def test_the_error_of_single_precision_is_measured():
 
 
 @pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("alpha", [0.0, 0.01, 0.1])
+@pytest.mark.parametrize("alpha", [0.0, 0.02])
 def test_the_bound_holds_and_the_optimum_is_reached(noise, alpha):
-    problem, options = rows_and_problem(noise=noise, alpha=alpha, n=4000, d=36, rank=3, wrong=0.2)
-    ours = solve(problem.objective, options, rng=np.random.default_rng(0), watch=unwatched).certificate
+    problem, options = rows_and_problem(noise=noise, alpha=alpha, n=2000, d=34, rank=3, wrong=0.2)
+    ours = solve(problem.objective, options, rng=np.random.default_rng(0), watch=ignore_progress).certificate
     tight = Options(alpha, None, False, "fista", 1e-7, 3000)
-    best = solve(problem.objective, tight, rng=np.random.default_rng(0), watch=unwatched).certificate
+    best = solve(problem.objective, tight, rng=np.random.default_rng(0), watch=ignore_progress).certificate
     assert ours.converged
     assert ours.lower_bound <= best.objective + 1e-12
     assert ours.objective >= best.lower_bound - 1e-12
@@ -259,9 +266,9 @@ def centred(rows, signs, weights):
 @pytest.mark.parametrize("likelihood_of", [soft, centred])
 def test_soft_labels_and_two_thresholds(likelihood_of):
     problem, options = rows_and_problem(likelihood_of, alpha=0.02, n=1500, d=40)
-    ours = solve(problem.objective, options, rng=np.random.default_rng(0), watch=unwatched).certificate
+    ours = solve(problem.objective, options, rng=np.random.default_rng(0), watch=ignore_progress).certificate
     tight = Options(0.02, None, False, "fista", 1e-7, 3000)
-    best = solve(problem.objective, tight, rng=np.random.default_rng(0), watch=unwatched).certificate
+    best = solve(problem.objective, tight, rng=np.random.default_rng(0), watch=ignore_progress).certificate
     assert ours.converged
     assert ours.lower_bound <= best.objective + 1e-12
     assert abs(ours.objective - best.objective) <= 1e-6
@@ -332,7 +339,7 @@ def test_wide_separable_labels_are_reported():
 
 @pytest.mark.parametrize("alpha", [0.0, 0.02])
 def test_a_limited_rank_of_many_columns(alpha):
-    Z, signs = wide(n=5000, d=130, rank=3)
+    Z, signs = wide(n=2500, d=130, rank=3)
     learner = fit(Z, signs, rank=3, alpha=alpha)
     certificate = learner.certificate_
     assert learner.metric_.rank == 3
@@ -344,7 +351,7 @@ def test_a_limited_rank_of_many_columns(alpha):
     options = Options(alpha, 3, has_constant=False, solver="factor", tol=1e-6, max_iter=500)
     problem = options.problem(objective)
     plain = Factor(problem, 1e-6, np.random.default_rng(0), 3)
-    found = run(plain, plain.start, options.limits(problem, unwatched)).state
+    found = run(plain, plain.start, options.limits(problem, ignore_progress)).state
     assert certificate.objective <= found.objective + 1e-6
 
 

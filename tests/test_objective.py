@@ -169,12 +169,12 @@ def test_along_a_scale(objective):
     def loss(s, t):
         return objective.evaluate(s * squared, np.array([t])).loss
 
-    gradient, hessian = objective.along(squared, scale, tau)
+    gradient, hessian = objective.scale_derivatives(squared, scale, tau)
     expected = [derivative(lambda h: loss(scale + h, 0.7)), derivative(lambda h: loss(scale, 0.7 + h))]
     np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-9)
 
     def gradient_at(s, t):
-        return objective.along(squared, s, np.array([t]))[0]
+        return objective.scale_derivatives(squared, s, np.array([t]))[0]
 
     columns = [derivative(lambda h: gradient_at(scale + h, 0.7)), derivative(lambda h: gradient_at(scale, 0.7 + h))]
     np.testing.assert_allclose(hessian, np.column_stack(columns), rtol=1e-4, atol=1e-6)

@@ -10,10 +10,9 @@ from closefar import packed
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Evaluation, MarginCurvature, Objective, Options, Passes, solve
-from closefar.solve.bound import _slack, lower_bound, proven_bound
-from closefar.solve.conjugate_gradient import HessianSolver, diagonal_model, sample_model
+from closefar.solve.bound import HessianSolver, _slack, diagonal_model, lower_bound, proven_bound, sample_model
+from closefar.solve.newton import _solve_dense
 from closefar.solve.problem import Cone, Point, Problem
-from closefar.solve.solvers.newton import _solve_dense
 
 EPS = np.finfo(np.float64).eps
 

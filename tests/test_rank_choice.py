@@ -9,8 +9,7 @@ from sklearn.model_selection import KFold
 
 import closefar as cf
 from closefar.fitting import RankScore, Settings, candidate_ranks, cross_validate_rank
-from closefar.fitting.choices import choose_from, compare_ranks
-from closefar.fitting.refits import _splits
+from closefar.fitting.refits import _splits, choose_from, compare_ranks
 from closefar.judgements import Judgements
 from closefar.questions import choose_rank
 from paper_estimator import PAPER

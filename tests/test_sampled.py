@@ -10,10 +10,10 @@ from closefar import packed
 from closefar.noise import get_noise
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Objective, Options, Passes
+from closefar.solve import fista as sampled
+from closefar.solve.fista import Fista, Sampled, SampledModel
 from closefar.solve.problem import enough_for_hessian, share_for_hessian
 from closefar.solve.solution import choose_solver
-from closefar.solve.solvers import Fista, Sampled, sampled
-from closefar.solve.solvers.sampled import SampledModel
 from paper_estimator import PAPER
 
 

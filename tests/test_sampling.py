@@ -7,10 +7,9 @@ import closefar as cf
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, MarginCurvature, Objective, Passes, State
+from closefar.solve import newton as newton_module
+from closefar.solve.newton import HessianSampler, Newton
 from closefar.solve.problem import Cone, Problem
-from closefar.solve.solvers import Newton
-from closefar.solve.solvers import newton as newton_module
-from closefar.solve.solvers.newton import HessianSampler
 from paper_estimator import PAPER
 
 RNG = np.random.default_rng
@@ -32,12 +31,12 @@ def objective_of(z, signs, weights=None):
 @pytest.fixture
 def samples_early(monkeypatch):
     """Samples are taken of far fewer judgements than they would be."""
-    monkeypatch.setattr(newton_module, "_LONG_PASS", 0.0)
+    monkeypatch.setattr(newton_module, "_LONG_SCOUTED_PASS", 0.0)
     monkeypatch.setattr(newton_module, "_CURVED_NEAR", 100)
 
 
 def without_samples(monkeypatch):
-    monkeypatch.setattr(newton_module, "_LONG_PASS", np.inf)
+    monkeypatch.setattr(newton_module, "_LONG_SCOUTED_PASS", np.inf)
     monkeypatch.setattr(HessianSampler, "hessian", lambda self, curvature, number: self.objective.hessian(curvature))
 
 
@@ -179,7 +178,7 @@ def test_a_hessian_that_single_precision_cannot_hold_is_computed_in_double():
 
 
 def test_steps_use_the_hessian_of_the_scouts_where_these_are_enough(monkeypatch):
-    monkeypatch.setattr(newton_module, "_LONG_PASS", 0.0)
+    monkeypatch.setattr(newton_module, "_LONG_SCOUTED_PASS", 0.0)
     solver = Newton(Problem(objective_of(*judged(20_000)), 0.0, Cone(3, np.zeros(1))), 1e-8, RNG(0))
     solver.start()
     assert solver.scout.problem.objective.n_judgements == pytest.approx(2500, rel=0.1)

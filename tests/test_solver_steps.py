@@ -12,12 +12,13 @@ from closefar import packed
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Objective, Passes, State
+from closefar.solve import fista as fista_module
+from closefar.solve import low_rank as factor_module
+from closefar.solve import newton as newton_module
+from closefar.solve.fista import Fista
+from closefar.solve.low_rank import Factor
+from closefar.solve.newton import Newton, _damping
 from closefar.solve.problem import Cone, Problem
-from closefar.solve.solvers import Factor, Fista, Newton
-from closefar.solve.solvers import factor as factor_module
-from closefar.solve.solvers import fista as fista_module
-from closefar.solve.solvers import newton as newton_module
-from closefar.solve.solvers.newton import _damping
 
 RNG = np.random.default_rng
 
@@ -147,7 +148,7 @@ def test_the_quadratic_model_has_the_slope_of_the_risk(splitting):
 def test_models_are_solved_to_a_share_of_the_last_decrement(monkeypatch, n, share):
     """A larger share from 64 judgements for each of the three unknowns of M on, unless the problem is small."""
     assert newton_at(n=n)[0].inexactness == 1e-9
-    monkeypatch.setattr(newton_module, "_FEW", 0)
+    monkeypatch.setattr(newton_module, "_FEW_JUDGEMENTS", 0)
     for decrement, expected in ((1.0, share), (1e-3, 1e-3 * share), (0.0, 1e-15)):
         solver, state = newton_at(n=n, decrement=decrement)
         state, program = planned(state, 1e-3)
@@ -350,7 +351,7 @@ def test_newton_proves_nearly_undamped_first(monkeypatch, proofs, best):
 @pytest.mark.parametrize(("n", "shares"), [(191, []), (192, [1.0 / 8.0])])
 def test_newton_starts_on_an_eighth_where_that_has_eight_for_each_unknown_of_the_metric(monkeypatch, n, shares):
     seen = []
-    monkeypatch.setattr(newton_module, "_LONG_PASS", 4.0 * 2**2 * 191)
+    monkeypatch.setattr(newton_module, "_LONG_SCOUTED_PASS", 4.0 * 2**2 * 191)
     monkeypatch.setattr(Problem, "sample", lambda self, share, rng: seen.append(share))
     solver = Newton(problem_of(n), 1e-6, RNG(0))
     start = solver.start()
@@ -370,7 +371,7 @@ def test_newton_starts_on_an_eighth_where_that_has_eight_for_each_unknown_of_the
     ],
 )
 def test_scouts_go_until_they_know_no_better_than_their_judgements(monkeypatch, changes, n_steps):
-    monkeypatch.setattr(newton_module, "_LONG_PASS", 0.0)
+    monkeypatch.setattr(newton_module, "_LONG_SCOUTED_PASS", 0.0)
     solver, few = Newton(problem_of(192), 1e-6, RNG(0)), problem_of(50)
     monkeypatch.setattr(Problem, "sample", lambda *_: few)
     seen = []

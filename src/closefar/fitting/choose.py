@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray, to_numpy
-from closefar.fitting.choices import Baseline, Choice, Tried
-from closefar.fitting.prepared import Prepared, flipped_likelihood
+from closefar.fitting.problem import UnitFreeProblem, flipped_likelihood
 from closefar.fitting.progress import display
+from closefar.fitting.result import Baseline, Choice, Tried
 from closefar.fitting.settings import CENTRES, Settings
 from closefar.judgements import (
     Judgements,
@@ -49,9 +49,9 @@ from closefar.packed import packed_size
 from closefar.solve import Objective, Passes, State, psd_factor, solve_roughly, supervisor
 
 # The first alpha, times sqrt(d / n): the size of the largest eigenvalue of what noise alone adds to dR/dM.
-_FIRST = 0.4
-_STEP, _LONG_STEP = 2.0, 4.0  # by which alpha changes, and after a few steps
-_FEW_STEPS, _MOST_STEPS = 4, 8
+_FIRST_ALPHA = 0.4
+_ALPHA_FACTOR, _LONG_ALPHA_FACTOR = 2.0, 4.0  # by which alpha changes, and after a few steps
+_SHORT_ALPHA_STEPS, _MOST_ALPHA_STEPS = 4, 8
 # Standard errors, and nats, that the loss must fall by for one more step; of plenty of judgements, which are hardly
 # overfitted, by less.
 _WORTH_A_STEP, _NATS_OF_A_STEP, _LESS = 0.5, 0.5, 0.1
@@ -73,12 +73,12 @@ _TEMPERED = 0.3
 _PER_PARAMETER, _FEWEST_USED, _MOST_USED = 40, 2000, 8000
 
 # Parts of the points or judgements; as many of them are held out in turn as hold this many judgements.
-_FOLDS, _ENOUGH_TESTED = 5, 1500
+_N_FOLDS, _ENOUGH_HELD_OUT = 5, 1500
 # Where points are in this many judgements on average, only judgements of points of one part are held out, of fewer
 # parts, and twice if there are few judgements; unless hardly any are.  With 15 pairs per point of a table, that left
 # too few to find flips (accuracy of 1,000 pairs of wine with 30 % wrong labels: .868 instead of .880); with 21 ratings
 # or 14 comparisons per object, held-out losses were too optimistic otherwise.
-_MANY_PER_POINT, _MANY_COMPARISONS, _FEW_FOLDS, _FEW, _FEWEST_TESTED = 18.0, 8.0, 3, 1000, 200
+_MANY_PER_POINT, _MANY_COMPARISONS, _FEW_FOLDS, _FEW_JUDGEMENTS, _FEWEST_HELD_OUT = 18.0, 8.0, 3, 1000, 200
 _HUB = 0.5  # a point in a larger share of the judgements is never held out, as hardly any would be left
 
 # With fewer judgements per column than this, M is shrunk to a centre unless zero is clearly better.
@@ -115,7 +115,7 @@ _FEWEST_OTHERS = 5  # held-out judgements that are not the most frequent answer:
 _EVIDENCE_OF_PLENTY = 3.0  # nats, without holding out: none of 240 simulated samples without flips reached them
 _FLIPPED_TOL, _FLIPPED_STEPS = 3e-3, 25  # a likelihood that is not convex: steps shrink slowly
 _CALIBRATION_STEPS = 20
-_LARGEST_RATE = 0.45
+_LARGEST_FLIP_RATE = 0.45
 _LEAST_RATE = 0.005  # the mean of candidates is never zero; so few flips do not matter, and none are convex
 
 # The standard deviations of the logarithm of the scale and of the shifts of thresholds, in nats of log odds, that
@@ -130,6 +130,29 @@ class Chosen(NamedTuple):
     start: Metric | None = None
     choice: Choice | None = None
     baseline: Baseline | None = None
+
+    def to_json(self, asked: Settings) -> dict[str, Any]:
+        """The settings that differ from those that were asked for, and how they were chosen."""
+        changed = {name: value for name, value in vars(self.settings).items() if value is not getattr(asked, name)}
+        if "noise" in changed:
+            changed["noise"] = get_noise(changed["noise"]).name
+        found: dict[str, Any] = {"settings": changed, "choice": self.choice and vars(self.choice)}
+        if self.baseline is not None:
+            metric = self.baseline.metric
+            plain = None if metric is None else (metric.factor.tolist(), metric.thresholds, metric.noise.name)
+            found["baseline"] = {**vars(self.baseline), "metric": plain}
+        return found
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any], asked: Settings) -> Chosen:
+        lists = {name: tuple(value) for name, value in found["settings"].items() if isinstance(value, list)}
+        choice, baseline = found["choice"], found.get("baseline")
+        if choice is not None:
+            choice = Choice(**{**choice, "table": tuple(Tried(*row) for row in choice["table"])})
+        if baseline is not None:
+            plain = baseline["metric"]
+            baseline = Baseline(**{**baseline, "metric": None if plain is None else Metric.from_factor(*plain)})
+        return cls(asked.but(**found["settings"] | lists), None, choice, baseline)
 
 
 def choose(judgements: Judgements, settings: Settings, groups: Any = None) -> Chosen:
@@ -146,79 +169,48 @@ def choose(judgements: Judgements, settings: Settings, groups: Any = None) -> Ch
 # --------------------------------------------------------------------------------------- what judgements say
 
 
-class _Signs:
-    """Close/far labels, and comparisons: each is a sign, and the margin of a comparison has no threshold."""
-
-    def __init__(self, judgements: Judgements) -> None:
-        self.signs = np.where(judgements.is_far, 1.0, -1.0)
-        self.n_thresholds = judgements.n_thresholds
-
-    def are_right(self, margins: FloatArray) -> BoolArray:
-        right: BoolArray = (margins[:, 0] >= 0.0) == (self.signs > 0.0)
-        return right
-
-    def floor(self, rate: float) -> tuple[float, float]:
-        """What flips add to each probability, and the share that is kept."""
-        return rate, 1.0 - 2.0 * rate
-
-    def features(self, margins: FloatArray, rows: BoolArray) -> list[FloatArray]:
-        """The derivative of each end of the interval of thresholds in (scale, shift of each threshold)."""
-        found = np.full((int(rows.sum()), 1 + self.n_thresholds), -1.0)
-        found[:, 0] = margins[rows, 0]
-        return [found]
-
-    def losses(self, ends: list[FloatArray], rows: BoolArray, noise: Noise, order: int) -> tuple[Any, ...]:
-        """The loss given each end, its first derivatives in them, and (i, j, second derivative) of each two."""
-        signs = self.signs[rows]
-        if order == 0:
-            return (noise.neg_log_cdf(signs * ends[0]),)
-        loss, slope, bend = noise.derivatives(signs * ends[0], 2)
-        return loss, [signs * slope], [(0, 0, bend)]
-
-
-class _Levels:
-    """Levels: each is an interval between two thresholds."""
+class _Answers:
+    """Judgements as levels, each an interval between two thresholds; the margin of a comparison has no threshold."""
 
     def __init__(self, judgements: Judgements) -> None:
         self.codes = judgements.codes
-        self.n_levels = judgements.n_levels
         self.n_thresholds = judgements.n_thresholds
+        self.n_margins = max(judgements.n_thresholds, 1)
 
     def are_right(self, margins: FloatArray) -> BoolArray:
         right: BoolArray = np.sum(margins >= 0.0, axis=1) == self.codes
         return right
 
     def floor(self, rate: float) -> tuple[float, float]:
-        each, rest = level_flips(rate, self.n_levels)
+        """What flips add to each probability, and the share that is kept."""
+        each, rest = level_flips(rate, self.n_margins + 1)
         return float(each), float(rest)
 
     def features(self, margins: FloatArray, rows: BoolArray) -> list[FloatArray]:
+        """The derivative of each end of the interval of thresholds in (scale, shift of each threshold)."""
         codes, margins = self.codes[rows], margins[rows]
         found = []
         for threshold in (codes - 1, codes):
-            has_end = (threshold >= 0) & (threshold < self.n_thresholds)
-            at = np.flatnonzero(has_end)
+            at = np.flatnonzero((threshold >= 0) & (threshold < self.n_margins))
             feature = np.zeros((len(codes), 1 + self.n_thresholds))
             feature[at, 0] = margins[at, threshold[at]]
-            feature[at, 1 + threshold[at]] = -1.0
+            if self.n_thresholds > 0:
+                feature[at, 1 + threshold[at]] = -1.0
             found.append(feature)
         return found
 
     def losses(self, ends: list[FloatArray], rows: BoolArray, noise: Noise, order: int) -> tuple[Any, ...]:
+        """The loss given each end, its first derivatives in them, and (i, j, second derivative) of each two."""
         codes = self.codes[rows]
         # Thresholds of levels that a fold has none of may be equal, or cross when they are moved.
         apart = np.minimum(ends[1], ends[0] - 1e-6 * (1.0 + np.abs(ends[0])))
-        has_both = (codes > 0) & (codes < self.n_thresholds)
-        low = np.where(codes > 0, ends[0], np.inf)
-        up = np.where(codes < self.n_thresholds, np.where(has_both, apart, ends[1]), -np.inf)
+        has_low, has_up = codes > 0, codes < self.n_margins
+        low = np.where(has_low, ends[0], np.inf)
+        up = np.where(has_up, np.where(has_low, apart, ends[1]), -np.inf)
         found = interval_losses(noise, low, up, max(order, 1))
         if order == 0:
             return (found.loss,)
         return (found.loss, [-found.low, -found.up], [(0, 0, found.low_low), (0, 1, found.low_up), (1, 1, found.up_up)])
-
-
-def _answers(judgements: Judgements) -> _Signs | _Levels:
-    return _Levels(judgements) if judgements.kind is Kind.LEVELS else _Signs(judgements)
 
 
 class _Calibration(NamedTuple):
@@ -257,7 +249,7 @@ class _Folds:
             splits = _split_points(judgements, ids.reshape(len(judgements), -1), rng)
             if splits:
                 return cls(splits, by)
-        splits = _split_judgements(judgements, _FOLDS, rng)
+        splits = _split_judgements(judgements, _N_FOLDS, rng)
         return cls(splits, "judgements" if splits else "nothing")
 
 
@@ -277,14 +269,14 @@ def _split_points(
     found: list[tuple[IndexArray, IndexArray]] = []
     many = _MANY_COMPARISONS if judgements.kind is Kind.COMPARISONS else _MANY_PER_POINT
     if ends.size >= many * len(np.unique(ends)):
-        for _ in range(2 if n <= _FEW else 1):
+        for _ in range(2 if n <= _FEW_JUDGEMENTS else 1):
             parts = divide_points(ends, _FEW_FOLDS, rng)[0][ends]
             for fold in range(_FEW_FOLDS):
                 inside = parts == fold
                 found += _usable(judgements, inside.any(axis=1), inside.all(axis=1))
-        if sum(len(test) for _, test in found) >= _FEWEST_TESTED:
+        if sum(len(test) for _, test in found) >= _FEWEST_HELD_OUT:
             return found
-    parts, found = divide_points(ends, _FOLDS, rng)[0][ends], []
+    parts, found = divide_points(ends, _N_FOLDS, rng)[0][ends], []
     for fold in range(int(parts.max()) + 1):
         n_unseen = np.sum(parts == fold, axis=1)
         found += _usable(judgements, n_unseen > 0, 2 * n_unseen >= ends.shape[1])
@@ -353,7 +345,7 @@ class _Space:
 
     def __init__(self, judgements: Judgements, settings: Settings, folds: _Folds) -> None:
         self.judgements, self.settings = judgements, settings
-        self.prepared = Prepared.of(judgements, settings, finds_null=False)
+        self.prepared = UnitFreeProblem.of(judgements, settings, finds_null=False)
         self.lengths = None if self.prepared.centre is None else to_numpy(self.prepared.lengths)
         self._folds = folds
         self._parts: dict[str, list[Objective]] = {}
@@ -426,7 +418,7 @@ class _Search:
         # So many judgements that a penalty hardly matters, and choosing must not take longer than the fit.
         self.n_judgements, self.has_plenty = n_judgements, has_plenty
         self.n_points, self.share_of_points = n_points, share_of_points  # of all judgements, and which the sample has
-        self.answers = _answers(judgements)
+        self.answers = _Answers(judgements)
         self.weights = judgements.weights / judgements.weights.sum()
         self.n = effective_number(np.asarray(judgements.weights))
         self.tried: dict[_Candidate, _HeldOut] = {}
@@ -456,16 +448,16 @@ class _Search:
             max_time=None,
             comparison_noise=settings.known_comparison_noise,
         )
-        ids, by = (None, "") if groups is None else (_numbered(groups)[where], "groups")
         if groups is None:
             ids, by = find_points(used.data), "points"
-        elif np.ndim(groups) == 2:
-            by = "points"
+        else:
+            numbered = np.unique(np.asarray(groups), return_inverse=True)[1].reshape(np.shape(groups))
+            ids, by = numbered[where], "points" if np.ndim(groups) == 2 else "groups"
         ids = None if ids is None else _by_appearance(_turned(ids, used))
         n_points, share_of_points = _count_points(ids, len(used) / n)
         has_plenty = min(n, n_points) >= _PLENTY * packed_size(judgements.n_columns)
         is_quick = has_plenty and not (settings.chooses_rank or settings.noise == "auto")
-        folds = _Folds.of(used, ids, by, rng).first(_ENOUGH_OF_PLENTY if is_quick else _ENOUGH_TESTED)
+        folds = _Folds.of(used, ids, by, rng).first(_ENOUGH_OF_PLENTY if is_quick else _ENOUGH_HELD_OUT)
         return cls(used, known, folds, ids if by else None, n, has_plenty, n_points, share_of_points)
 
     # ------------------------------------------------------------------ one candidate
@@ -492,7 +484,7 @@ class _Search:
         if candidate.alpha is not None and supervisor().is_over:
             raise _TimeOverError
         space, noise = self.space(candidate.prior), get_noise(candidate.noise)
-        margins = np.zeros((len(self.judgements), max(self.answers.n_thresholds, 1)))
+        margins = np.zeros((len(self.judgements), self.answers.n_margins))
         states: list[State] = []
         for number, (objective, (train, test)) in enumerate(
             zip(space.objectives(noise), self.folds.splits, strict=True)
@@ -644,11 +636,6 @@ class _Search:
         ids = None if self.ids is None else self.ids[self.tested]
         return gain, math.sqrt(variance_of_sum((difference - gain) * self.shares, ids))
 
-    def _has_metric(self, best: _HeldOut) -> bool:
-        """Whether the prior zero leaves anything of M with any penalty: contradictory answers may not."""
-        noise = get_noise(best.candidate.noise)
-        return best.candidate.prior != "zero" or self.space("zero").largest_alpha(noise) > _NOTHING_LEFT
-
     def is_clearly_better(self, one: _HeldOut, other: _HeldOut, n_errors: float = _CLEARLY) -> bool:
         gain, error = self.compare(other, one)
         return gain > n_errors * error
@@ -669,7 +656,10 @@ class _Search:
                 best = self._choose_flips(best)
             best = self._choose_rank(best)
             may_be_plain = self._may_be_centred and settings.chooses_alpha
-            is_better = self._has_metric(best) and self.is_clearly_better(best, self.plain, self._caution)
+            # Contradictory answers may leave nothing of M with any penalty.
+            noise, is_zero = get_noise(best.candidate.noise), best.candidate.prior == "zero"
+            is_left = not is_zero or self.space("zero").largest_alpha(noise) > _NOTHING_LEFT
+            is_better = is_left and self.is_clearly_better(best, self.plain, self._caution)
             best = self.plain if may_be_plain and not is_better else best
         except _TimeOverError:
             best = min(self.tried.values(), key=lambda each: each.loss)
@@ -700,11 +690,6 @@ class _Search:
         """Whether the plain distance is a good guess: it was asked for, or is of columns with one unit."""
         return not self.settings.prior_is("auto") or self._has_one_unit
 
-    @property
-    def _is_few(self) -> bool:
-        """Whether there are few judgements per column."""
-        return self.n < _PER_COLUMN * self.judgements.n_columns
-
     def _choose_prior(self, centres: list[str]) -> _HeldOut:
         """The best penalty, or the plain distance."""
         noise = self._first_noise()
@@ -731,7 +716,8 @@ class _Search:
             return self._follow(centred)
         zero = self.attempt(centred.candidate._replace(prior="zero"))
         if self._is_plain_likely:
-            starts_centred = self._is_few or centred.loss < zero.loss
+            is_few = self.n < _PER_COLUMN * self.judgements.n_columns
+            starts_centred = is_few or centred.loss < zero.loss
         else:
             starts_centred = self.is_clearly_better(centred, zero, _BETTER_CENTRE)
         first, other = (centred, zero) if starts_centred else (zero, centred)
@@ -767,9 +753,9 @@ class _Search:
         if not self.settings.chooses_alpha:
             return self.attempt(_Candidate(prior, self.settings.known_alpha, self._set_rate, self._set_rank, noise))
         space = self.space(prior)
-        first = _FIRST * math.sqrt(space.n_varying / self.n)
+        first = _FIRST_ALPHA * math.sqrt(space.n_varying / self.n)
         if self.has_plenty:
-            first /= _LONG_STEP
+            first /= _LONG_ALPHA_FACTOR
         else:
             first = min(first, max(space.largest_alpha(get_noise(noise)) / 4.0, _LEAST_FIRST))
         return self.attempt(_Candidate(prior, first, self._set_rate, self._set_rank, noise))
@@ -800,9 +786,9 @@ class _Search:
         best = last = begin
         worth = _WORTH_LOSING if sign > 0 and begin.candidate.prior == "zero" else _WORTH_A_STEP
         nats, less = _NATS_OF_A_STEP / self.n_tested, _LESS if self.has_plenty else 1.0
-        for number in range(_MOST_STEPS):
+        for number in range(_MOST_ALPHA_STEPS):
             assert last.candidate.alpha is not None
-            factor = (_STEP if number < _FEW_STEPS else _LONG_STEP) ** sign
+            factor = (_ALPHA_FACTOR if number < _SHORT_ALPHA_STEPS else _LONG_ALPHA_FACTOR) ** sign
             last = self.attempt(last.candidate._replace(alpha=factor * last.candidate.alpha), last)
             gain, error = self.compare(best, last)
             if gain <= less * max(worth * error, nats):
@@ -871,7 +857,7 @@ class _Search:
 
     def _best_rate(self, right: FloatArray) -> float:
         """The likeliest flip rate, given the probability of each answer without flips: concave in it."""
-        low, high = 0.0, _LARGEST_RATE
+        low, high = 0.0, _LARGEST_FLIP_RATE
         unit_floor, unit_kept = self.answers.floor(1e-6)
         slope_floor, slope_kept = unit_floor / 1e-6, (unit_kept - 1.0) / 1e-6  # both are linear in the rate
 
@@ -932,6 +918,8 @@ class _Search:
         # Rates that are estimated together with M are not those that margins would be calibrated for.
         if settings.chooses_alpha and not (is_plain or self.has_plenty or isinstance(flips, str | tuple)):
             calibration = self.calibrate(best.margins, noise, refined)[0].thinned(self._thinned)
+        share = len(self.judgements) / self.n_judgements
+        is_slight = self.has_plenty and settings.chooses_alpha and share <= _SLIGHT_SHARE
         known = settings.but(
             price=settings.price * self._thinned if settings.chooses_alpha else 0.0,
             alpha=alpha if is_plain or not settings.chooses_alpha else alpha * self._thinned,
@@ -941,7 +929,7 @@ class _Search:
             noise=noise if self._chooses_noise else settings.noise,
             scale=calibration.scale,
             shifts=calibration.shifts,
-            whitens=self._is_slight and candidate.prior == "zero",
+            whitens=is_slight and candidate.prior == "zero",
         )
         start = None  # a learned metric with a centre has full rank: from there, a solver of low rank would take longer
         if candidate.prior == "zero":
@@ -949,12 +937,6 @@ class _Search:
         elif is_plain and candidate.prior in CENTRES:
             start = self._plain_metric
         return Chosen(known, start, self._told(best, known, refined), self._baseline(best, refined))
-
-    @property
-    def _is_slight(self) -> bool:
-        """Whether alpha falls so far beyond the sample that it hardly matters."""
-        share = len(self.judgements) / self.n_judgements
-        return self.has_plenty and self.settings.chooses_alpha and share <= _SLIGHT_SHARE
 
     @property
     def _thinned(self) -> float:
@@ -1090,12 +1072,6 @@ class _TimeOverError(Exception):
 def _rank_of(state: State) -> int:
     factor = psd_factor(state.matrix) if state.factor is None else state.factor
     return int(factor.shape[1])
-
-
-def _numbered(groups: Any) -> IndexArray:
-    found = np.unique(np.asarray(groups), return_inverse=True)[1]
-    numbers: IndexArray = found.reshape(np.shape(groups))
-    return numbers
 
 
 def _turned(ids: IndexArray, judgements: Judgements) -> IndexArray:

@@ -18,7 +18,7 @@ from closefar.model import Metric
 # Which classes points belong to, if some of their labels are wrong.
 
 
-_MOST_NEIGHBOURS = 20
+_MOST_NEIGHBOURS = 20  # that vote on the class of a point
 _FEWEST_NEIGHBOURS = 3
 
 # The share of the distance in all columns, relative to that along the directions that separate the classes.
@@ -27,17 +27,17 @@ _ALL_COLUMNS = 0.3
 # The share of the mean variance that is added to the scatter within classes.
 _RIDGE = 0.1
 
-_ROUNDS = 5
+_ROUNDS = 5  # of classes and the metric that separates them, in turn
 
 # Shares of wrong labels that are averaged over, by their likelihood, as parts of the largest one that can be told.
 _SHARES = np.concatenate([[0.0, 0.01, 0.02, 0.04], np.linspace(0.07, 0.99, 18)])
-_LARGEST_SHARE = 0.9  # of what labels at random would have
+_LARGEST_WRONG_SHARE = 0.9  # of what labels at random would have
 
 # The prior density of the share falls like (1 - share / largest) to this power: few points can't tell wrong labels from
 # classes that overlap, and then labels are believed.
 _PRIOR_POWER = 1.0
 
-_INTERVAL = (0.05, 0.95)
+_INTERVAL = (0.05, 0.95)  # of the posterior of the share of wrong labels
 
 # Added to the votes for each class, so that none is impossible.
 _ADDED_VOTES = 0.5
@@ -128,7 +128,7 @@ def _drawn(n: int, most: int, rng: np.random.Generator) -> IndexArray:
 def _posterior(logs: FloatArray, codes: IndexArray, fitted: IndexArray, wrong_share: float | None) -> ClassPosterior:
     """The posterior given the logarithm of the votes for each class, averaged over the share of wrong labels."""
     n_classes = logs.shape[1]
-    largest = _LARGEST_SHARE * (1.0 - 1.0 / n_classes)
+    largest = _LARGEST_WRONG_SHARE * (1.0 - 1.0 / n_classes)
     shares = largest * _SHARES if wrong_share is None else np.array([min(wrong_share, largest)])
     parameters, scores = np.append(np.zeros(n_classes), _SHARPNESS[0]), np.empty(len(shares))
     found = []
@@ -265,7 +265,7 @@ def _of_two_classes(codes: IndexArray, n_pairs: int, rng: np.random.Generator) -
 # Shares of the plain distance relative to the learned one; at last it replaces that one.
 _NEIGHBOUR_METRIC_SHARES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
-_FOLDS = 3
+_CLASS_FOLDS = 3  # each blend is learned on two thirds of the points
 
 # Held-out points are scored by this many neighbours, with as many votes added for each class.
 _N_NEIGHBOURS = (3, 7)
@@ -315,11 +315,11 @@ def neighbour_metric(
     def blends(metric: Metric) -> list[FloatArray]:
         return _blends(metric.factor * scales[:, None], bases, covariance)
 
-    fold = rng.permutation(np.arange(len(points)) % _FOLDS)
+    fold = rng.permutation(np.arange(len(points)) % _CLASS_FOLDS)
     scored = np.zeros(len(points), dtype=bool)
     scored[rng.permutation(len(points))[:_MOST_SCORED]] = True
     scores = np.zeros(0)
-    for held in range(_FOLDS):
+    for held in range(_CLASS_FOLDS):
         train, test = scored & (fold != held), scored & (fold == held)
         metric = learn(fold != held)
         found = [_score(unit_free @ _root(blend), posterior.probabilities, train, test) for blend in blends(metric)]

@@ -3,29 +3,309 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from array_api_compat import array_namespace
+from scipy.stats import chi2, norm
 
-from closefar.arrays import Array, FloatArray
+from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, as_float64, sums_by, to_numpy
 from closefar.engines import threads_for
-from closefar.fitting.checkpoint import Checkpoint, fingerprint
+from closefar.errors import either, setting
 from closefar.fitting.choose import Chosen, choose
-from closefar.fitting.explain import annotator_table, find_reversal, find_undetermined_rates, named_if_infinite
-from closefar.fitting.prepared import Prepared, Solved, is_plain, with_comparison_noise
-from closefar.fitting.progress import display, showing
-from closefar.fitting.result import Fit
+from closefar.fitting.problem import Solved, UnitFreeProblem, is_plain, likelihood_of, with_comparison_noise
+from closefar.fitting.progress import Checkpoint, display, showing
+from closefar.fitting.result import AnnotatorTable, AnnotatorVerdict, Fit, FitStatistics, count_parameters
 from closefar.fitting.scoring import Scorer
 from closefar.fitting.settings import Settings
-from closefar.fitting.statistics import FitStatistics, count_parameters, find_enormous, find_problems
 from closefar.judgements import Columns, Judgements, Kind, PartitionedJudgements
 from closefar.model import Metric, ScoredLevels
-from closefar.noise import has_flips
-from closefar.rows import BlockRows, Coordinates, LegRows, on_device, second_moment
-from closefar.solve import Certificate, Journal, Outcome, Solution, Supervisor, advise_in_time, supervised, supervisor
+from closefar.model.factors import root_of
+from closefar.noise import Noise, has_flips
+from closefar.rows import ENORMOUS, BlockRows, Coordinates, LegRows, Rows, on_device, pair_rows, second_moment
+from closefar.solve import (
+    Certificate,
+    Objective,
+    Outcome,
+    Passes,
+    Supervisor,
+    advise_in_time,
+    find_free_directions,
+    find_recession,
+    ignore_progress,
+    solve,
+    supervised,
+    supervisor,
+)
+
+# From this many columns on, the labels of fewer pairs than parameters are separable in many ways.  In this blend of the
+# scale of the data with that of the columns they get a wide margin; it follows the units of each column.  Closer to
+# that of the columns it would predict slightly better, but take much longer.
+_WIDE_MARGIN_COLUMNS = 64
+_MARGIN_BLEND = 0.4
+_MARGIN_STEPS = 5  # at most so many times the steps that it took to separate them at all
+
+
+def fit(
+    judgements: Judgements,
+    settings: Settings,
+    *,
+    start: Metric | None = None,
+    columns: Columns | None = None,
+    groups: Any = None,
+    checkpoint: Checkpoint | None = None,
+) -> Fit:
+    """Learn a metric.
+
+    This emits no warnings; `Fit.warn` emits those of the result.
+
+    Parameters
+    ----------
+    judgements : Judgements
+        Judgements of weight zero are ignored.
+    settings : Settings
+    start : Metric, optional
+        A metric close to the solution.
+    columns : Columns, optional
+        The names of the columns, which new data must match.
+    groups : array of shape (n,) or (n, k), optional
+        What is held out together when settings are chosen: a group per judgement, or the ids of its points.
+    checkpoint : Checkpoint, optional
+        The file from which the fit continues, and which it keeps up to date.
+    """
+    settings.check(judgements)
+    weighted = judgements.weighted(settings.class_weight)
+    weighted.check_both_count()
+    weighted = placed_on(weighted, settings.device)
+    with threads_for(weighted.n_in_memory, judgements.n_columns), showing(settings.verbose):
+        counted, shown = weighted.counted(), display()
+        if checkpoint is not None:
+            with shown.stage("comparing the pairs with the checkpoint"):
+                checkpoint.begin(counted, settings, columns)
+            if checkpoint.sentence is not None:
+                shown.say(checkpoint.sentence)
+        watch = Supervisor(settings.max_time, shown.note_pass if shown.verbose > 0 else None)
+        with ExitStack() as stack:
+            stack.enter_context(supervised(watch))
+            if checkpoint is not None:
+                stack.callback(checkpoint.write)
+            chosen, kept = _choose(counted, settings, groups, checkpoint)
+            near = chosen.start or start
+            found = fit_once(counted, chosen.settings, start=near, columns=columns, checkpoint=kept)
+    if watch.timed_out:
+        found = replace(found, certificate=_unfinished(found.certificate, settings, watch, checkpoint is not None))
+    return _with_choice(found, chosen, settings, judgements)
+
+
+def _choose(
+    judgements: Judgements, settings: Settings, groups: Any, checkpoint: Checkpoint | None
+) -> tuple[Chosen, Checkpoint | None]:
+    """The choice of settings, also from a checkpoint, and the checkpoint unless the choice was cut short."""
+    if checkpoint is not None and "choice" in checkpoint.found:
+        return Chosen.from_json(checkpoint.found["choice"], settings), checkpoint
+    chosen = choose(judgements, settings, groups)
+    if checkpoint is None or supervisor().is_over:
+        return chosen, None
+    checkpoint.found["choice"] = chosen.to_json(settings)
+    return chosen, checkpoint
+
+
+def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
+    """Fit as part of a longer computation, which an interrupt ends altogether; identifiability is not checked."""
+    judgements.check_both_count()
+    judgements = placed_on(judgements, settings.device)
+    with threads_for(len(judgements), judgements.n_columns):
+        chosen = choose(judgements, settings)
+        found = fit_once(judgements, chosen.settings, start=chosen.start or start, explains=False)
+    return _with_choice(found.unless_interrupted(), chosen, settings, judgements)
+
+
+def _with_choice(found: Fit, chosen: Chosen, settings: Settings, judgements: Judgements) -> Fit:
+    """The fit with the settings that were asked for, and how others were chosen."""
+    return replace(found, settings=settings, judgements=judgements, choice=chosen.choice, baseline=chosen.baseline)
+
+
+def without_penalty(fitted: Fit, judgements: Judgements, *, class_weight: Any) -> Fit:
+    """The same fit with alpha = 0 and these class weights, or the fit itself if it already has them.
+
+    The chosen noise and rank are kept, and flip rates that were estimated or chosen are estimated again.
+    """
+    flips = fitted.settings.flip_rate
+    has_chosen_flips = isinstance(flips, str) and flips == "auto" and has_flips(fitted.flip_rate)
+    if fitted.alpha == 0 and not has_chosen_flips and fitted.settings.class_weight is class_weight:
+        return fitted
+    if isinstance(flips, str) and flips == "auto":
+        flips = "estimate" if has_chosen_flips else 0.0
+    settings = fitted.chosen.but(alpha=0.0, scale=1.0, shifts=(), flip_rate=flips, class_weight=class_weight)
+    return fit(judgements, settings, start=fitted.metric, columns=fitted.columns).unless_interrupted()
+
+
+def _unfinished(certificate: Certificate, settings: Settings, watch: Supervisor, has_checkpoint: bool) -> Certificate:
+    """The certificate of a fit whose time was over, even if that was after its last proof."""
+    advice = advise_in_time(
+        watch.max_time,
+        has_checkpoint=has_checkpoint,
+        gap=certificate.gap,
+        is_proven=certificate.lower_bound > 0.0,
+        tol=settings.tol,
+    )
+    return replace(certificate, outcome=Outcome.UNFINISHED, converged=False, advice=advice)
+
+
+def fit_once(
+    judgements: Judgements,
+    settings: Settings,
+    *,
+    start: Metric | None = None,
+    columns: Columns | None = None,
+    explains: bool = True,
+    checkpoint: Checkpoint | None = None,
+) -> Fit:
+    """Fit with known settings to judgements of positive weight, which already includes class weights.
+
+    `start` is a metric close to the solution; it is ignored if an origin is learned.  `explains` also
+    looks for what the data do not determine, which can take longer than the fit.
+    """
+    columns = Columns(judgements.n_columns) if columns is None else columns
+    prepared = UnitFreeProblem.of(judgements, settings, finds_null=explains, checkpoint=checkpoint)
+    coordinates = prepared.coordinates
+    state = None if start is None else prepared.state_at(start, settings)
+    noise, prepared, state = with_comparison_noise(prepared, settings, state)
+    solved, choice = prepared.solve(settings, state)
+    fitted, is_separable = prepared, solved.solution.certificate.outcome is Outcome.SEPARABLE
+    if is_separable and judgements.n_columns >= _WIDE_MARGIN_COLUMNS and not settings.fit_origin:
+        solved, fitted = _with_better_margin(prepared, settings, solved)
+    solved = _calibrated(solved, settings)
+    metric = _metric(solved, fitted, settings, columns.names)
+    certificate = solved.solution.certificate
+    explains = explains and not supervisor().timed_out
+    if explains and settings.known_alpha == 0 and not settings.fit_origin:
+        with display().stage("looking for an optimum at infinity"):
+            certificate = named_if_infinite(certificate, solved, coordinates, metric.column_names)
+    n_parameters = count_parameters(
+        coordinates.transform.shape[1],
+        settings.known_rank,
+        has_origin=settings.fit_origin,
+        with_flips=int(settings.estimates_flips) * (1 + int(settings.has_two_rates)),
+        n_thresholds=judgements.n_thresholds,
+    )
+    statistics = statistics_of(solved, metric, coordinates.scales, n_parameters)
+    problems = [] if noise is None or noise.problem is None else [noise.problem]
+    if explains:
+        with display().stage("looking for what the pairs do not determine"):
+            problems += _explain(prepared, solved, settings, metric, statistics, certificate)
+    return Fit(
+        settings=settings,
+        known=settings,
+        metric=metric,
+        certificate=certificate,
+        history=solved.solution.history,
+        n_iter=max(solved.solution.n_iter, 1),
+        statistics=statistics,
+        problems=tuple(problems),
+        rank=settings.known_rank,
+        sides=judgements.sides,
+        columns=columns,
+        judgements=judgements,
+        kind=judgements.kind,
+        comparison_noise=noise,
+        annotators=annotator_table(solved, compares=explains),
+        noise_choice=choice,
+        engine=prepared.rows.engine,
+    )
+
+
+def _with_better_margin(
+    prepared: UnitFreeProblem, settings: Settings, solved: Solved
+) -> tuple[Solved, UnitFreeProblem]:
+    """Separate the labels with a wide margin in a scale that predicts better than that of the data, if that succeeds.
+
+    In the scale of the data all directions count the same; along most of many, the data vary little.
+    """
+    blended = UnitFreeProblem.of(prepared.judgements, settings, finds_null=False, blend=_MARGIN_BLEND)
+    limited = settings.but(max_iter=min(int(settings.max_iter), _MARGIN_STEPS * solved.solution.n_iter))
+    other, _ = blended.solve(limited, None)
+    n_passes = solved.solution.certificate.n_passes + other.solution.certificate.n_passes
+    is_better = other.solution.certificate.outcome is Outcome.SEPARABLE
+    best, where = (other, blended) if is_better else (solved, prepared)
+    certificate = replace(best.solution.certificate, n_passes=n_passes)
+    return replace(best, solution=replace(best.solution, certificate=certificate)), where
+
+
+def _calibrated(solved: Solved, settings: Settings) -> Solved:
+    """Scale the metric and move its thresholds, as the settings say."""
+    scale, shifts = settings.scale, np.array(settings.shifts)
+    if scale == 1.0 and not np.any(shifts):
+        return solved
+    solution, annotated, n = solved.solution, solved.annotated, len(shifts)
+    thresholds = scale * solution.thresholds
+    moved = thresholds[:n] + shifts
+    if np.any(np.diff(moved) < 0.1 * np.diff(thresholds[:n])):  # levels that were apart stay apart
+        moved = thresholds[:n] + np.mean(shifts)
+    thresholds[:n] = np.maximum(moved, 0.0)
+    solution = replace(
+        solution, factor=np.sqrt(scale) * solution.factor, thresholds=thresholds, squared=scale * solution.squared
+    )
+    return replace(solved, solution=solution, annotated=None if annotated is None else annotated.scaled(scale))
+
+
+def _explain(
+    prepared: UnitFreeProblem,
+    solved: Solved,
+    settings: Settings,
+    metric: Metric,
+    statistics: FitStatistics,
+    certificate: Certificate,
+) -> list[str]:
+    """Sentences on what the judgements do not determine."""
+    judgements, coordinates, source = prepared.judgements, prepared.coordinates, prepared.source
+    found = [] if isinstance(source, LegRows) else find_enormous(source, judgements, coordinates.enormous)
+    found += find_undetermined_rates(solved, settings)
+    found += find_reversal(prepared.rows, judgements, solved.noise, settings, statistics, certificate.loss)
+    # With flips, or an optimum at infinity, few uncertain labels need not mean overfitting.
+    is_infinite = certificate.outcome in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE)
+    ignores_uncertain = is_infinite or has_flips(solved.flip_rate)
+    n = len(judgements)
+    return found + find_problems(
+        metric.column_names,
+        coordinates.null_directions,
+        (n - judgements.n_far, judgements.n_far) if judgements.kind is Kind.CLOSE_FAR else (n,),
+        coordinates.transform.shape[1],
+        rank=settings.known_rank,
+        has_origin=settings.fit_origin,
+        penalised=settings.known_alpha > 0,
+        n_thresholds=judgements.n_thresholds,
+        uncertain_per_parameter=math.inf if ignores_uncertain else statistics.uncertain_per_parameter,
+    )
+
+
+def _metric(solved: Solved, prepared: UnitFreeProblem, settings: Settings, names: tuple[str, ...] | None) -> Metric:
+    """The solution in the user's units."""
+    judgements, rows, coordinates = solved.judgements, prepared.rows, prepared.coordinates
+    factor, thresholds, origin = solved.solution.factor, solved.thresholds, None
+    if settings.fit_origin and not isinstance(prepared.source, LegRows):
+        shares = judgements.shares_in(prepared.source)
+        origin, slack = find_origin(prepared.source, shares, coordinates.to_units(factor))
+        factor, thresholds = factor[:-1], thresholds - slack
+    moment = None
+    if prepared.blend > 0.0:
+        moment = second_moment(rows, judgements.shares_in(rows))[: len(factor), : len(factor)]
+    return Metric.from_data_scale(
+        coordinates.transform,
+        factor,
+        thresholds,
+        solved.noise,
+        second_moment=moment,
+        column_scales=coordinates.scales,
+        feature_names=names,
+        origin=origin,
+        flip_rate=solved.flip_rate,
+    )
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Statistics of fits to levels, comparisons, mixes of them, and judgements of annotators.
@@ -107,286 +387,638 @@ def placed_on(judgements: Judgements, device: Any) -> Judgements:
     return replace(placed, comparisons=placed_on(judgements.comparisons, device))
 
 
-# From this many columns on, the labels of fewer pairs than parameters are separable in many ways.  In this blend of the
-# scale of the data with that of the columns they get a wide margin; it follows the units of each column.  Closer to
-# that of the columns it would predict slightly better, but take much longer.
-_MANY_COLUMNS = 64
-_MARGIN_BLEND = 0.4
-_MARGIN_STEPS = 5  # at most so many times the steps that it took to separate them at all
+# ---------------------------------------------------------------------------------------------------------------------
+# Identifiability: the parts of the metric that the data do not determine, however well a fit converged.
 
 
-def fit(
-    judgements: Judgements,
-    settings: Settings,
+# A column is part of a combination if its share, in standard deviations, is at least this.
+_INVOLVED = 0.05
+_MOST_NAMED = 6
+_MOST_COMBINATIONS = 3
+
+# A difference this many times as large as usual in its column is probably in another unit.
+_LONG = 1000.0
+_ENOUGH_ROWS = 10_000  # for what is typical, or far from chance, in any number of rows
+
+# Below this, a light penalty at least halved the excess loss on new labels in simulations.
+_FEW_UNCERTAIN = 1.0
+
+
+def find_problems(
+    names: Sequence[str],
+    null_directions: FloatArray,
+    counts: tuple[int, ...],
+    n_directions: int,
     *,
-    start: Metric | None = None,
-    columns: Columns | None = None,
-    groups: Any = None,
-    checkpoint: Checkpoint | None = None,
-) -> Fit:
-    """Learn a metric.
-
-    This emits no warnings; `Fit.warn` emits those of the result.
+    rank: int | None = None,
+    has_origin: bool = False,
+    penalised: bool = False,
+    n_thresholds: int = 1,
+    uncertain_per_parameter: float = math.inf,
+) -> list[str]:
+    """Return a sentence, with advice, for each reason why the data do not determine the metric.
 
     Parameters
     ----------
-    judgements : Judgements
-        Judgements of weight zero are ignored.
-    settings : Settings
-    start : Metric, optional
-        A metric close to the solution.
-    columns : Columns, optional
-        The names of the columns, which new data must match.
-    groups : array of shape (n,) or (n, k), optional
-        What is held out together when settings are chosen: a group per judgement, or the ids of its points.
-    checkpoint : Checkpoint, optional
-        The file from which the fit continues, and which it keeps up to date.
+    names : sequence of str
+        The names of the columns.
+    null_directions : array of shape (d, m)
+        Combinations of the columns, in standard deviations, that do not vary.
+    counts : tuple of int
+        The numbers of pairs that are labelled close and far, or that of levels or comparisons.
+    n_directions : int
+        The number of directions that vary.
+    rank : int, optional
+        The largest rank of M.
+    has_origin, penalised : bool
+        Whether an origin is learned, and whether there is a penalty.
+    n_thresholds : int
+        One for close/far labels, more for levels, none for comparisons.
+    uncertain_per_parameter : float
+        As in `FitStatistics`; infinite if it is meaningless, as for separable labels.
     """
-    settings.check(judgements)
-    weighted = judgements.weighted(settings.class_weight)
-    weighted.check_both_count()
-    weighted = placed_on(weighted, settings.device)
-    with threads_for(weighted.n_in_memory, judgements.n_columns), showing(settings.verbose):
-        journal = None if checkpoint is None else _open(checkpoint, weighted.counted(), settings, start, columns)
-        shown = display()
-        watch = Supervisor(settings.max_time, journal, shown.note_pass if shown.verbose > 0 else None)
-        try:
-            with supervised(watch):
-                chosen = choose(weighted.counted(), settings, groups)
-                found = _fit_known(weighted.counted(), chosen.settings, start=chosen.start or start, columns=columns)
-        except BaseException:
-            if checkpoint is not None:
-                checkpoint.write()
-            raise
-    if watch.has_ended_a_run:
-        found = replace(found, certificate=_unfinished(found.certificate, settings, watch))
-    if checkpoint is not None:
-        checkpoint.write(is_complete=not (watch.has_ended_a_run or found.was_interrupted))
-    return _told(found, chosen, settings, judgements)
-
-
-def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
-    """Fit as part of a longer computation, which an interrupt ends altogether; identifiability is not checked."""
-    judgements.check_both_count()
-    judgements = placed_on(judgements, settings.device)
-    with threads_for(len(judgements), judgements.n_columns):
-        chosen = choose(judgements, settings)
-        found = _fit_known(judgements, chosen.settings, start=chosen.start or start, explains=False)
-    return _told(found.unless_interrupted(), chosen, settings, judgements)
-
-
-def _told(found: Fit, chosen: Chosen, settings: Settings, judgements: Judgements) -> Fit:
-    """The fit with the settings that were asked for, and how others were chosen."""
-    return replace(found, settings=settings, judgements=judgements, choice=chosen.choice, baseline=chosen.baseline)
-
-
-def without_penalty(fitted: Fit, judgements: Judgements, *, class_weight: Any) -> Fit:
-    """The same fit with alpha = 0 and these class weights, or the fit itself if it already has them.
-
-    The chosen noise and rank are kept, and flip rates that were estimated or chosen are estimated again.
-    """
-    flips = fitted.settings.flip_rate
-    has_chosen_flips = isinstance(flips, str) and flips == "auto" and has_flips(fitted.flip_rate)
-    if fitted.alpha == 0 and not has_chosen_flips and fitted.settings.class_weight is class_weight:
-        return fitted
-    if isinstance(flips, str) and flips == "auto":
-        flips = "estimate" if has_chosen_flips else 0.0
-    settings = fitted.chosen.but(alpha=0.0, scale=1.0, shifts=(), flip_rate=flips, class_weight=class_weight)
-    return fit(judgements, settings, start=fitted.metric, columns=fitted.columns).unless_interrupted()
-
-
-def _open(
-    checkpoint: Checkpoint, judgements: Judgements, settings: Settings, start: Metric | None, columns: Columns | None
-) -> Journal:
-    """The journal of a checkpoint, if that is one of the same fit."""
-    if not (settings.random_state is None or isinstance(settings.random_state, numbers.Integral)):
-        raise ValueError(
-            "random_state must be None or a whole number with a checkpoint, so that the same random numbers are drawn "
-            f"when the fit continues; got {settings.random_state!r}."
+    # With a penalty, a direction that does not vary has no weight, and no label is needed for each direction.
+    null_directions = null_directions[:, :0] if penalised else null_directions
+    things, terms, verb = ("pairs", "labels", "label") if n_thresholds > 0 else ("comparisons", "answers", "make")
+    problems = [
+        f"{name_columns(names, direction)} does not vary in these {things}, so nothing is learned about it: M is zero "
+        f"there. Leave a column out, or add {things} in which it varies."
+        for direction in null_directions.T[:_MOST_COMBINATIONS]
+    ]
+    more = null_directions.shape[1] - _MOST_COMBINATIONS
+    if more > 0:
+        them = "combinations of columns do" if more > 1 else "combination of columns does"
+        problems.append(f"{more} more {them} not vary; {n_directions} directions remain.")
+    n, k = sum(counts), min(rank or n_directions, n_directions)
+    n_parameters = count_parameters(n_directions, rank, has_origin=has_origin, n_thresholds=n_thresholds)
+    n_rarer = min(counts)
+    if n_rarer < n_directions and len(counts) == 2 and not penalised:
+        rarer = "far" if counts[1] == n_rarer else "close"
+        problems.append(
+            f"only {n_rarer} of {n} pairs are labelled {rarer}, for {n_directions} directions of M. "
+            f"Label more {rarer} pairs."
         )
-    with display().stage("comparing the pairs with the checkpoint"):
-        journal = checkpoint.journal_of(fingerprint(judgements, settings, start, columns))
-    if checkpoint.sentence is not None:
-        display().say(checkpoint.sentence)
-    return journal
+    if n < n_parameters and not penalised:
+        problems.append(
+            f"there are {n} {things} for {n_parameters} parameters (M with {n_directions} directions and "
+            f"rank {k}{', tau' if n_thresholds == 1 else ''}). Set "
+            + setting(alpha="auto")
+            + f", or {verb} at least {4 * n_parameters} {things}."
+        )
+    elif uncertain_per_parameter < _FEW_UNCERTAIN and n_rarer >= n_directions and not penalised:
+        problems.append(
+            f"there are only {uncertain_per_parameter:.1f} uncertain {terms} per parameter: without a "
+            "penalty the fit probably overfits, and its probabilities are too extreme. Set "
+            + setting(alpha="auto")
+            + f", or {verb} more {things}."
+        )
+    return problems
 
 
-def _unfinished(certificate: Certificate, settings: Settings, watch: Supervisor) -> Certificate:
-    """The certificate of a fit whose time was over, even if that was after its last proof."""
-    advice = advise_in_time(
-        watch.max_time,
-        has_journal=watch.journal is not None,
-        gap=certificate.gap,
-        is_proven=certificate.lower_bound > 0.0,
-        tol=settings.tol,
-    )
-    return replace(certificate, outcome=Outcome.UNFINISHED, converged=False, advice=advice)
-
-
-def _fit_known(
-    judgements: Judgements,
-    settings: Settings,
-    *,
-    start: Metric | None = None,
-    columns: Columns | None = None,
-    explains: bool = True,
-) -> Fit:
-    """Fit with known settings to judgements of positive weight, which already includes class weights.
-
-    `start` is a metric close to the solution; it is ignored if an origin is learned.  `explains` also
-    looks for what the data do not determine, which can take longer than the fit.
-    """
-    columns = Columns(judgements.n_columns) if columns is None else columns
-    prepared = Prepared.of(judgements, settings, finds_null=explains)
-    coordinates = prepared.coordinates
-    state = None if start is None else prepared.state_at(start, settings)
-    noise, prepared, state = with_comparison_noise(prepared, settings, state)
-    solved, choice = prepared.solve(settings, state)
-    if _has_arbitrary_margin(solved.solution, settings, judgements.n_columns):
-        solved, fitted = _with_better_margin(prepared, settings, solved)
-    else:
-        fitted = prepared
-    solved = _calibrated(solved, settings)
-    metric = _metric(solved, fitted, settings, columns.names)
-    certificate = solved.solution.certificate
-    explains = explains and not supervisor().has_ended_a_run
-    if explains and settings.known_alpha == 0 and not settings.fit_origin:
-        with display().stage("looking for an optimum at infinity"):
-            certificate = named_if_infinite(certificate, solved, coordinates, metric.column_names)
-    statistics = statistics_of(solved, metric, coordinates.scales, _count_parameters(prepared, settings))
-    problems = [] if noise is None or noise.problem is None else [noise.problem]
-    if explains:
-        with display().stage("looking for what the pairs do not determine"):
-            problems += _explain(prepared, solved, settings, metric, statistics, certificate)
-    return Fit(
-        settings=settings,
-        known=settings,
-        metric=metric,
-        certificate=certificate,
-        history=solved.solution.history,
-        n_iter=max(solved.solution.n_iter, 1),
-        statistics=statistics,
-        problems=tuple(problems),
-        rank=settings.known_rank,
-        sides=judgements.sides,
-        columns=columns,
-        judgements=judgements,
-        kind=judgements.kind,
-        comparison_noise=noise,
-        annotators=annotator_table(solved, compares=explains),
-        noise_choice=choice,
-        engine=prepared.rows.engine,
-    )
-
-
-def _count_parameters(prepared: Prepared, settings: Settings) -> int:
-    return count_parameters(
-        prepared.coordinates.transform.shape[1],
-        settings.known_rank,
-        has_origin=settings.fit_origin,
-        with_flips=int(settings.estimates_flips) * (1 + int(settings.has_two_rates)),
-        n_thresholds=prepared.judgements.n_thresholds,
-    )
-
-
-def _has_arbitrary_margin(solution: Solution, settings: Settings, n_columns: int) -> bool:
-    """Whether the labels of many columns are separable, and the scale of the margin was not set."""
-    is_separable = solution.certificate.outcome is Outcome.SEPARABLE
-    return is_separable and n_columns >= _MANY_COLUMNS and not settings.fit_origin
-
-
-def _with_better_margin(prepared: Prepared, settings: Settings, solved: Solved) -> tuple[Solved, Prepared]:
-    """Separate the labels with a wide margin in a scale that predicts better than that of the data, if that succeeds.
-
-    In the scale of the data all directions count the same; along most of many, the data vary little.
-    """
-    blended = Prepared.of(prepared.judgements, settings, finds_null=False, blend=_MARGIN_BLEND)
-    limited = settings.but(max_iter=min(int(settings.max_iter), _MARGIN_STEPS * solved.solution.n_iter))
-    other, _ = blended.solve(limited, None)
-    n_passes = solved.solution.certificate.n_passes + other.solution.certificate.n_passes
-    is_better = other.solution.certificate.outcome is Outcome.SEPARABLE
-    best, where = (other, blended) if is_better else (solved, prepared)
-    certificate = replace(best.solution.certificate, n_passes=n_passes)
-    return replace(best, solution=replace(best.solution, certificate=certificate)), where
-
-
-def _calibrated(solved: Solved, settings: Settings) -> Solved:
-    """Scale the metric and move its thresholds, as the settings say."""
-    scale, shifts = settings.scale, np.array(settings.shifts)
-    if scale == 1.0 and not np.any(shifts):
-        return solved
-    solution, annotated, n = solved.solution, solved.annotated, len(shifts)
-    thresholds = scale * solution.thresholds
-    moved = thresholds[:n] + shifts
-    if np.any(np.diff(moved) < 0.1 * np.diff(thresholds[:n])):  # levels that were apart stay apart
-        moved = thresholds[:n] + np.mean(shifts)
-    thresholds[:n] = np.maximum(moved, 0.0)
-    solution = replace(
-        solution, factor=np.sqrt(scale) * solution.factor, thresholds=thresholds, squared=scale * solution.squared
-    )
-    return replace(solved, solution=solution, annotated=None if annotated is None else annotated.scaled(scale))
-
-
-def _explain(
-    prepared: Prepared,
-    solved: Solved,
-    settings: Settings,
-    metric: Metric,
-    statistics: FitStatistics,
-    certificate: Certificate,
-) -> list[str]:
-    judgements, coordinates, source = prepared.judgements, prepared.coordinates, prepared.source
+def find_enormous(source: BlockRows, judgements: Judgements, enormous: IndexArray) -> list[str]:
+    """Return a sentence, with advice, if some of the enormous differences are labelled close."""
+    if len(enormous) == 0:
+        return []
+    close = enormous[to_numpy(source.pick(judgements.signs_in(source), enormous)) < 0]
+    row_numbers = judgements.numbers_of(close[_are_long(source, close)]) if len(close) else close
+    if len(row_numbers) == 0:
+        return []
+    named = ", ".join(map(str, row_numbers[:_MOST_NAMED].tolist()))
+    more = f" and {len(row_numbers) - _MOST_NAMED} more" if len(row_numbers) > _MOST_NAMED else ""
+    rows, are, it = ("row", "is", "it") if len(row_numbers) == 1 else ("rows", "are", "they")
     return [
-        *([] if isinstance(source, LegRows) else find_enormous(source, judgements, coordinates.enormous)),
-        *find_undetermined_rates(solved, settings),
-        *find_reversal(prepared.rows, judgements, solved.noise, settings, statistics, certificate.loss),
-        *_find_problems(solved, coordinates, settings, metric.column_names, statistics, certificate.outcome),
+        f"{rows} {named}{more}, labelled close, {are} more than {ENORMOUS:,.0f} times as long as a typical difference, "
+        f"so {it} alone determine{'s' if it == 'it' else ''} what is learned in that direction. Check the units, or "
+        f"leave {'it' if it == 'it' else 'them'} out."
     ]
 
 
-def _find_problems(
-    solved: Solved,
-    coordinates: Coordinates,
-    settings: Settings,
-    names: Sequence[str],
-    statistics: FitStatistics,
-    outcome: Outcome,
+def _are_long(rows: BlockRows, chosen: IndexArray) -> BoolArray:
+    """Whether a difference is far larger in some column than nonzero ones usually are; in a rare 0/1 column none is."""
+    indices = np.union1d(chosen, np.arange(0, rows.n_rows, 1 + rows.n_rows // _ENOUGH_ROWS))
+    sizes = np.abs(to_numpy(rows.take_rows(indices).read(slice(0, len(indices)))))
+    long = sizes[:, np.searchsorted(indices, chosen)]
+    sizes[sizes == 0.0] = np.nan
+    varies = ~np.all(np.isnan(sizes), axis=1)
+    is_long: BoolArray = np.any(long[varies] > _LONG * np.nanmedian(sizes[varies], axis=1)[:, None], axis=0)
+    return is_long
+
+
+def name_columns(names: Sequence[str], direction: FloatArray) -> str:
+    """Name the columns with a large loading on a direction, given in standard deviations."""
+    direction = direction / np.linalg.norm(direction)
+    involved = [index for index in np.argsort(-np.abs(direction), kind="stable") if abs(direction[index]) >= _INVOLVED]
+    if len(involved) == 1:
+        return f"column {names[involved[0]]!r}"
+    named = ", ".join(repr(names[index]) for index in involved[:_MOST_NAMED])
+    more = f" and {len(involved) - _MOST_NAMED} more" if len(involved) > _MOST_NAMED else ""
+    return f"a combination of the columns {named}{more}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Quasi-separable fits: the optimum lies at infinity although the metric does not get every label right.
+
+
+_SPAN_ROUNDING = 1e-6  # of a column within the span of directions, relative to its length
+_MAY_BE_INFINITE = (Outcome.CONVERGED, Outcome.RESTRICTED, Outcome.STALLED, Outcome.UNFINISHED)
+
+
+def named_if_infinite(
+    certificate: Certificate, solved: Solved, coordinates: Coordinates, names: Sequence[str]
+) -> Certificate:
+    """Return the certificate, naming the columns along which M grows without bound, if any."""
+    if certificate.outcome not in _MAY_BE_INFINITE:
+        return certificate
+    found = _found(solved)
+    if found is None:
+        return certificate
+    named = name_columns(names, _involved(*found, coordinates))
+    is_compared = solved.judgements.kind is Kind.COMPARISONS
+    labels, collect = ("comparisons", "collect more comparisons") if is_compared else ("labels", "label more pairs")
+    advice = (
+        f"{named} explains some {labels} without exception, so the likelihood has no finite maximum: "
+        "M grows without bound along it, and its size there (hence the probabilities of pairs that "
+        "differ in it) is arbitrary. Set "
+        + either("alpha > 0 (try 0.01)", "--alpha 0.01")
+        + f", or {collect} that differ in it."
+    )
+    return replace(certificate, outcome=Outcome.QUASI_SEPARABLE, advice=advice)
+
+
+def _found(solved: Solved) -> tuple[FloatArray, float] | None:
+    """The direction in which M and tau can grow; of kinds other than close/far, only one in which M alone can."""
+    rows, judgements = solved.rows, solved.judgements
+    if is_plain(judgements) and not isinstance(rows, LegRows):
+        return find_recession(rows, judgements.signs_in(rows), solved.in_doubt)
+    if judgements.kind is Kind.COMPARISONS:
+        signs = judgements.signs_in(rows)
+    else:
+        signs = rows.map(partial(_helped, n_levels=judgements.n_levels), judgements.codes_in(rows))
+    legs, signs = (rows.legs, rows.leg_signs(signs)) if isinstance(rows, LegRows) else (rows, signs)
+    free = find_free_directions(legs, signs)
+    return None if free is None else (free, 0.0)
+
+
+def _helped(codes: Array, n_levels: int) -> Array:
+    """+1 for judgements that a larger margin makes likelier for ever, -1 for the others."""
+    return 2.0 * as_float64((codes == n_levels - 1) | (codes == n_levels)) - 1.0
+
+
+def _involved(matrix: FloatArray, threshold: float, coordinates: Coordinates) -> FloatArray:
+    """The contribution of each column to the growth of M; only columns that explain those labels alone, if any do."""
+    if threshold == 0.0:  # the matrix is a projection, and every direction in its range explains them
+        columns = np.linalg.pinv(coordinates.scales[:, None] * coordinates.transform)
+        lengths: FloatArray = np.linalg.norm(columns, axis=0)
+        is_within = np.linalg.norm(columns - matrix @ columns, axis=0) <= _SPAN_ROUNDING * lengths
+        if np.any(is_within & (lengths > 0.0)):
+            return np.asarray(is_within * lengths)
+    factor = coordinates.to_units(root_of(matrix).T)
+    involved: FloatArray = coordinates.scales * np.linalg.norm(factor, axis=1)
+    return involved
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reversed judgements: a fit that explains next to nothing, although the opposite judgements would fit well.
+
+
+# If a fit explains more than this share of the loss, its labels are not swapped.
+_LITTLE_EXPLAINED = 0.05
+
+_REVERSAL_SIGNIFICANCE = 1e-4  # the probability of such a gain by chance
+_STANDARD_ERRORS = 4.0  # below one half: an agreement that is not chance
+
+
+def find_reversal(
+    rows: Rows, judgements: Judgements, noise: Noise, settings: Settings, statistics: FitStatistics, loss: float
 ) -> list[str]:
-    # With flips, or an optimum at infinity, few uncertain labels need not mean overfitting.
-    says_little = outcome in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE) or has_flips(solved.flip_rate)
-    judgements, n = solved.judgements, len(solved.judgements)
-    return find_problems(
-        names,
-        coordinates.null_directions,
-        (n - judgements.n_far, judgements.n_far) if judgements.kind is Kind.CLOSE_FAR else (n,),
-        coordinates.transform.shape[1],
-        rank=settings.known_rank,
-        has_origin=settings.fit_origin,
-        penalised=settings.known_alpha > 0,
-        n_thresholds=judgements.n_thresholds,
-        uncertain_per_parameter=math.inf if says_little else statistics.uncertain_per_parameter,
+    """Return a sentence if the judgements, or those of one kind of a mix, fit far better the other way round.
+
+    This is skipped for approximate fits, whose problems are never shown.
+    """
+    explains_little = loss >= (1.0 - _LITTLE_EXPLAINED) * statistics.null_loss
+    if settings.approximate or not (explains_little or _contradicts(judgements, statistics)):
+        return []
+    chosen = np.arange(0, rows.n_rows, max(rows.n_rows // _ENOUGH_ROWS, 1))
+    kinds = [judgements.kind] if judgements.comparisons is None else [judgements.kind, Kind.COMPARISONS]
+    turns = [(kind,) for kind in kinds] if len(kinds) == 1 else [*((kind,) for kind in kinds), tuple(kinds)]
+    losses = {turn: _turned_loss(rows, judgements, noise, settings, turn, chosen) for turn in turns}
+    best = min(losses, key=losses.__getitem__)
+    gain = loss - losses[best]
+    if gain < _LITTLE_EXPLAINED * statistics.null_loss or 2.0 * len(chosen) * gain < chi2.isf(
+        _REVERSAL_SIGNIFICANCE, statistics.n_parameters
+    ):
+        return []
+    found = f"a loss of {losses[best]:.3g} instead of {loss:.3g}"
+    return [_reversed(kind, found, judgements.sides.close) for kind in best]
+
+
+def _reversed(kind: Kind, losses: str, close: Any) -> str:
+    """Say that judgements of this kind fit the other way round, and how to turn them."""
+    if kind is Kind.CLOSE_FAR:
+        return (
+            f"the labels fit far better with close and far swapped ({losses}). If {close!r} means far, set "
+            + setting(far_label=close)
+            + "."
+        )
+    if kind is Kind.LEVELS:
+        return (
+            f"the levels fit far better in the opposite order ({losses}). If {close!r} is the farthest one, as in "
+            "ratings of similarity, give " + either("`levels`", "--levels") + " in the opposite order, closest first."
+        )
+    return (
+        f"the comparisons fit far better turned round ({losses}). If the second leg of each is the nearer one, "
+        + either(
+            "negate y, or pass y=-1 for all of them if there is none.",
+            "give their id columns in another order with --compared.",
+        )
     )
 
 
-def _metric(solved: Solved, prepared: Prepared, settings: Settings, names: tuple[str, ...] | None) -> Metric:
-    """The solution in the user's units."""
-    judgements, rows, coordinates = solved.judgements, prepared.rows, prepared.coordinates
-    factor, thresholds, origin = solved.solution.factor, solved.thresholds, None
-    if settings.fit_origin and not isinstance(prepared.source, LegRows):
-        shares = judgements.shares_in(prepared.source)
-        origin, slack = find_origin(prepared.source, shares, coordinates.to_units(factor))
-        factor, thresholds = factor[:-1], thresholds - slack
-    moment = None
-    if prepared.blend > 0.0:
-        moment = second_moment(rows, judgements.shares_in(rows))[: len(factor), : len(factor)]
-    return Metric.from_data_scale(
-        coordinates.transform,
-        factor,
-        thresholds,
-        solved.noise,
-        second_moment=moment,
-        column_scales=coordinates.scales,
-        feature_names=names,
-        origin=origin,
-        flip_rate=solved.flip_rate,
+def _contradicts(judgements: Judgements, statistics: FitStatistics) -> bool:
+    """Whether the metric of a mixed fit contradicts most judgements of one kind, since those of the other prevailed."""
+    if judgements.comparisons is None or statistics.comparison_accuracy is None:
+        return False
+    agreed = [(statistics.comparison_accuracy, statistics.n_comparisons)]
+    if judgements.kind is Kind.CLOSE_FAR:
+        agreed.append((statistics.accuracy, statistics.n_pairs))
+    return any(share < 0.5 - _STANDARD_ERRORS * 0.5 / n**0.5 for share, n in agreed)
+
+
+def _turned_loss(
+    rows: Rows, judgements: Judgements, noise: Noise, settings: Settings, turn: tuple[Kind, ...], chosen: IndexArray
+) -> float:
+    """The least loss of some of the judgements if those of these kinds said the opposite."""
+    turned = likelihood_of(judgements, rows, noise, width=settings.known_width or 1.0, turned=turn)
+    part, arrays = rows.take(chosen, *turned.row_arrays)
+    likelihood = turned.of_sample(part, arrays)
+    if not likelihood.determines_thresholds(part):
+        return math.inf
+    options = replace(settings.options, rank=None, tol=1e-4, max_iter=100)
+    solution = solve(Objective(part, likelihood, Passes()), options, rng=settings.rng(), watch=ignore_progress)
+    return solution.certificate.loss
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether the labels determine the two flip rates, of close and of far pairs.
+
+
+# The largest standard error of a rate that is known well enough.
+_LARGEST_ERROR = 0.05
+_LEAST_VARIANCE = 1e-12
+
+# Rates are clearly not zero if this would be rarer by chance; how precisely the loss without flips must be known.
+_SIDE_RATES_SIGNIFICANT = 0.01
+_SIDE_RATES_TOL = 1e-5
+
+
+def find_undetermined_rates(solved: Solved, settings: Settings) -> list[str]:
+    """Return a sentence if two flip rates were estimated that the labels hardly determine.
+
+    This is skipped for approximate fits, whose problems are never shown.
+    """
+    rates = solved.flip_rate
+    if not (isinstance(rates, tuple) and settings.estimates_flips) or settings.approximate:
+        return []
+    errors = _rate_errors(solved, rates)
+    if max(errors) > _LARGEST_ERROR:
+        found = [
+            f"{rate:.2g} (standard error {error:.2g})" if error < 1.0 else f"{rate:.2g} (not determined)"
+            for rate, error in zip(rates, errors, strict=True)
+        ]
+        return [
+            (
+                f"the labels hardly determine the two flip rates, estimated as {found[0]} of close pairs "
+                f"called far and {found[1]} of far pairs called close. Label more pairs far from the "
+                "threshold, on both sides, or use one rate for both, " + setting(flip_rate="estimate") + "."
+            )
+        ]
+    if max(rates) > _LARGEST_ERROR and not _is_better(solved, settings):
+        return [
+            (
+                f"the labels are hardly more likely with the two flip rates, {rates[0]:.2g} of close pairs "
+                f"called far and {rates[1]:.2g} of far pairs called close, than without flips. Label more "
+                "pairs far from the threshold, or, if labels are never flipped, use " + setting(flip_rate=0) + "."
+            )
+        ]
+    return []
+
+
+def _is_better(solved: Solved, settings: Settings) -> bool:
+    """Whether the labels are clearly likelier with both rates than without flips."""
+    judgements, width = solved.judgements, np.inf if solved.annotated is None else solved.annotated.width
+    likelihood = likelihood_of(judgements, solved.rows, solved.noise, width=width)
+    options = replace(settings.options, tol=max(settings.options.tol, _SIDE_RATES_TOL))
+    objective = Objective(solved.rows, likelihood, Passes())
+    plain = solve(objective, options, rng=settings.rng(), watch=ignore_progress, start=solved.solution.state)
+    gain = plain.certificate.loss - solved.solution.certificate.loss
+    return 2.0 * judgements.total_weight * gain > float(chi2.isf(_SIDE_RATES_SIGNIFICANT, 2))
+
+
+def _rate_errors(solved: Solved, flip_rates: tuple[float, float]) -> tuple[float, float]:
+    """The standard errors of both rates if the scale of M, the threshold and the rates are unknown.
+
+    They are enormous for what the labels do not determine.
+    """
+    judgements, rows = solved.judgements, solved.rows
+    squared = solved.solution.squared
+    if solved.strictness is not None and judgements.annotators is not None:
+        own = np.append(solved.strictness, 0.0)
+        squared = squared - rows.row_array(own[rows.gather(judgements.groups_in(rows)).astype(np.intp)])
+    # At a rate of zero the information is not finite; one label in as many as there are is as little as can be told.
+    least = 1.0 / judgements.total_weight
+    rates = max(flip_rates[0], least), max(flip_rates[1], least)
+    sums = partial(_information, solved.noise, solved.threshold, rates)
+    parts = rows.parts(sums, squared, judgements.codes_in(rows), judgements.shares_in(rows))
+    information = judgements.total_weight * np.sum(parts, axis=0)
+    units = np.sqrt(np.maximum(np.diag(information), _LEAST_VARIANCE))
+    values, vectors = np.linalg.eigh(information / np.outer(units, units))
+    variances = np.sum(vectors[-2:] ** 2 / np.maximum(values, _LEAST_VARIANCE), axis=1)
+    first, second = (np.sqrt(variances) / units[-2:]).tolist()
+    return first, second
+
+
+def _information(
+    noise: Noise, threshold: float, rates: tuple[float, float], squared: Array, codes: Array, weights: Array
+) -> FloatArray:
+    """The Fisher information of some labels in the scale of M, the threshold, and both rates.
+
+    Comparisons have no threshold, and are flipped at the mean of both rates.
+    """
+    xp = array_namespace(squared)
+    of_close = xp.where(codes < 2, 1.0 + 0.0 * squared, 0.5 + 0.0 * squared)  # the part of the rate of close pairs
+    from_threshold = 2.0 * of_close - 1.0
+    margin, floor = squared - threshold * from_threshold, of_close * rates[0] + (1.0 - of_close) * rates[1]
+    far = noise.cdf(margin)
+    called_far = floor + (1.0 - sum(rates)) * far
+    slope = (1.0 - sum(rates)) * noise.pdf(margin)
+    variance = xp.maximum(called_far * (1.0 - called_far), _LEAST_VARIANCE + 0.0 * far)
+    moves = (slope * squared, -slope * from_threshold, of_close - far, 1.0 - of_close - far)
+    return np.array([[float(xp.sum(weights * one * other / variance)) for one in moves] for other in moves])
+
+
+# The chance that one of the annotators who answer at random is found to be informative, or to answer the other way.
+_WRONG_VERDICTS = 0.01
+
+# How many times as probable answers at random must be as expected ones, per annotator of whom that might be by chance.
+_RANDOM_ODDS = 20.0
+
+# Nothing is said of annotators with fewer judgements: errors of a slope are not normal.
+_FEWEST_ANSWERS = 20
+
+# Even an attentive annotator gives so many wrong answers.
+_SLIPS = 0.02
+
+# If less of the answers depends on the distance, the annotator often answers at random.
+_INFORMATIVE = 0.7
+_TURNED = -0.5  # and if less than this, the answers are turned round
+
+# How many times smaller the noise may be than that of the metric.
+_SHARPER = (1.5, 2.0, 3.0, 4.0)
+
+_BISECTIONS = 40  # to 1e-12 of the range
+_STRICTEST = 50.0  # in units of the noise
+_LEAST_PROBABILITY = 1e-12  # a smaller probability
+
+
+def annotator_table(solved: Solved, *, compares: bool) -> AnnotatorTable | None:
+    """The table of the annotators of a solution; None without annotators.
+
+    If it `compares`, answers to the same pairs are compared as well.
+    """
+    judgements, annotated = solved.judgements, solved.annotated
+    if judgements.annotators is None or annotated is None:
+        return None
+    names, who, codes = judgements.annotators.names, judgements.annotators.codes, judgements.codes
+    squared = solved.rows.gather(solved.solution.squared)[: len(judgements)]
+    answers = _Answers(codes, judgements.weights, who, len(names))
+    slopes = _sharp_slopes(answers, _Expected(solved.noise, squared, solved.thresholds))
+    reach = norm.ppf(0.975) * annotated.errors
+    is_unlike_most = np.abs(annotated.values) > np.maximum(reach, annotated.width)
+    typical = np.searchsorted(solved.thresholds, squared, side="right")
+    shares = annotated.random_shares
+    return AnnotatorTable(
+        names=names,
+        judgements=judgements.annotators.counts,
+        strictness=annotated.values,
+        strictness_errors=annotated.errors,
+        flip_rates=None if shares is None else shares * (1.0 - 1.0 / judgements.n_levels),
+        agreement=answers.means((typical == codes).astype(np.float64)),
+        kappa=kappas(same_pairs(judgements.data), codes, who, len(names)) if compares else np.full(len(names), np.nan),
+        information=slopes.values,
+        verdicts=tuple(_verdicts(slopes, np.where(is_unlike_most, np.sign(annotated.values), 0.0), answers.counts)),
+        width=annotated.width,
     )
+
+
+class _Answers(NamedTuple):
+    """The answers of all annotators, as levels from 0."""
+
+    codes: IndexArray
+    weights: FloatArray
+    who: IndexArray
+    n_annotators: int
+
+    def sums(self, values: FloatArray) -> FloatArray:
+        """The weighted sum over the answers of each annotator."""
+        found: FloatArray = sums_by(self.who, self.n_annotators, self.weights * values)[0]
+        return found
+
+    def means(self, values: FloatArray) -> FloatArray:
+        with np.errstate(invalid="ignore"):
+            found: FloatArray = self.sums(values) / self.sums(np.ones_like(values))
+        return found
+
+    @property
+    def counts(self) -> FloatArray:
+        """The weight of the answers of each annotator: their number, if there are no weights."""
+        return self.sums(np.ones(len(self.codes)))
+
+    @property
+    def are_constant(self) -> BoolArray:
+        """Whether all answers of an annotator are the same."""
+        given = self.codes.astype(np.float64)
+        found: BoolArray = ~(
+            self.sums((given - self.means(given)[self.who]) ** 2) > 1e-12 * self.sums(np.ones_like(given))
+        )
+        return found
+
+
+class _Expected(NamedTuple):
+    """The answers that a metric expects of annotators of any strictness, if none are at random."""
+
+    noise: Noise
+    squared: FloatArray
+    thresholds: FloatArray
+
+    def beyond(self, strictness: FloatArray) -> FloatArray:
+        """The probabilities of at least level 1, 2, and so on."""
+        found: FloatArray = self.noise.cdf((self.squared - strictness)[:, None] - self.thresholds)
+        return found
+
+    def sharpened(self, times: float) -> _Expected:
+        """The same with smaller noise."""
+        return _Expected(self.noise, times * self.squared, times * self.thresholds)
+
+    def matched(self, answers: _Answers) -> FloatArray:
+        """The strictness of each annotator with which their mean answer is expected; zero if all are the same.
+
+        That of the fit will not do, since it may explain answers at random.
+        """
+        given = answers.means(answers.codes.astype(np.float64))
+        most = float(np.abs(self.squared).max()) + float(np.abs(self.thresholds).max()) + _STRICTEST
+        low, high = np.full(answers.n_annotators, -most), np.full(answers.n_annotators, most)
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            is_too_low = answers.means(self.beyond(middle[answers.who]).sum(axis=1)) > given
+            low, high = np.where(is_too_low, middle, low), np.where(is_too_low, high, middle)
+        found: FloatArray = np.where(answers.are_constant, 0.0, 0.5 * (low + high))
+        return found
+
+    def log_likelihoods(self, answers: _Answers, strictness: FloatArray) -> FloatArray:
+        """That of each annotator."""
+        beyond = self.beyond(strictness[answers.who])
+        least = np.column_stack([np.ones(len(beyond)), beyond, np.zeros(len(beyond))])
+        at = np.arange(len(beyond))
+        probability = least[at, answers.codes] - least[at, answers.codes + 1]
+        return answers.sums(np.log(np.maximum(probability, _LEAST_PROBABILITY)))
+
+
+class _Slopes(NamedTuple):
+    """The slope of each annotator's answers on the expected ones, which is the share that is not at random.
+
+    `at_random` and `as_expected` are its standard errors if all answers are at random, and if none are; `is_constant`
+    if all are the same.
+    """
+
+    values: FloatArray
+    at_random: FloatArray
+    as_expected: FloatArray
+    is_constant: BoolArray
+
+    @property
+    def from_random(self) -> FloatArray:
+        """How many standard errors the slope is above that of answers at random."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.nan_to_num(self.values / self.at_random)
+
+    @property
+    def from_expected(self) -> FloatArray:
+        """How many standard errors the slope is above that of expected answers."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.nan_to_num((self.values - 1.0) / self.as_expected)
+
+    @property
+    def log_odds(self) -> FloatArray:
+        """How much more probable the slope is if answers are at random than if they are as expected."""
+        random, expected = (self.at_random, 0.0), (self.as_expected, 1.0)
+        first, second = (-np.log(error) - 0.5 * ((self.values - at) / error) ** 2 for error, at in (random, expected))
+        odds: FloatArray = first - second
+        return odds
+
+
+def _sharp_slopes(answers: _Answers, expected: _Expected) -> _Slopes:
+    """The slopes on the answers that the metric expects or, if some may be at random, on sharper ones.
+
+    Unless flips are estimated, answers at random make a metric smaller, so that it expects less of the others too.
+    """
+    strictness = expected.matched(answers)
+    slopes = _slopes(answers, expected.beyond(strictness[answers.who]))
+    informs = slopes.from_random > _limit(len(strictness))
+    if informs.all() or not informs.any():
+        return slopes
+    best, highest = slopes, float(expected.log_likelihoods(answers, strictness)[informs].sum())
+    for times in _SHARPER:
+        sharper = expected.sharpened(times)
+        strictness = sharper.matched(answers)
+        likelihood = float(sharper.log_likelihoods(answers, strictness)[informs].sum())
+        if likelihood <= highest:
+            break
+        best, highest = _slopes(answers, sharper.beyond(strictness[answers.who])), likelihood
+    return best
+
+
+def _slopes(answers: _Answers, beyond: FloatArray) -> _Slopes:
+    """Regress answers on those expected, given by the probabilities of at least level 1, 2, and so on."""
+    levels = np.arange(1, beyond.shape[1] + 1)
+    expected = beyond.sum(axis=1)
+    variance = np.maximum(beyond @ (2.0 * levels - 1.0) - expected**2, _SLIPS)
+    given = answers.codes.astype(np.float64)
+    x = expected - answers.means(expected)[answers.who]
+    y = given - answers.means(given)[answers.who]
+    spread, counts = answers.sums(x * x), answers.sums(np.ones_like(x))
+    scatter = answers.sums(y * y) / np.maximum(counts - 1.0, 1.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values = answers.sums(x * y) / spread
+        errors = np.sqrt(scatter / spread), np.sqrt(answers.sums(variance * x * x)) / spread
+    return _Slopes(np.nan_to_num(values), *errors, answers.are_constant)
+
+
+def _limit(n: int) -> float:
+    """How many standard errors are not by chance, for any of n annotators."""
+    return -float(norm.ppf(0.5 * _WRONG_VERDICTS / n))
+
+
+def _verdicts(slopes: _Slopes, unlike_most: FloatArray, counts: FloatArray) -> list[AnnotatorVerdict]:
+    """A verdict on each; `unlike_most` is 1 for a strict, -1 for a lenient annotator, 0 for the others."""
+    n = len(slopes.values)
+    limit, from_random, from_expected = _limit(n), slopes.from_random, slopes.from_expected
+    with np.errstate(invalid="ignore", divide="ignore"):
+        are_random = slopes.log_odds > math.log(_RANDOM_ODDS * n)
+    found = []
+    for place in range(n):
+        if counts[place] < _FEWEST_ANSWERS:
+            found.append(AnnotatorVerdict.TOO_FEW)
+        elif slopes.is_constant[place]:
+            is_odd = from_expected[place] < -limit
+            found.append(AnnotatorVerdict.ALWAYS_THE_SAME if is_odd else AnnotatorVerdict.TOO_FEW)
+        elif from_random[place] < -limit and slopes.values[place] < _TURNED:
+            found.append(AnnotatorVerdict.THE_OTHER_WAY_ROUND)
+        elif from_random[place] <= limit:
+            found.append(AnnotatorVerdict.AT_RANDOM if are_random[place] else AnnotatorVerdict.TOO_FEW)
+        elif from_expected[place] < -limit and slopes.values[place] < _INFORMATIVE:
+            found.append(AnnotatorVerdict.OFTEN_AT_RANDOM)
+        else:
+            kinds = {1: AnnotatorVerdict.STRICTER, -1: AnnotatorVerdict.MORE_LENIENT, 0: AnnotatorVerdict.TYPICAL}
+            found.append(kinds[int(unlike_most[place])])
+    return found
+
+
+def same_pairs(data: object) -> IndexArray:
+    """A number for each pair, the same for equal pairs, in either order of their points."""
+    rows = pair_rows(data)
+    blocks = [np.ascontiguousarray(to_numpy(block).T) for _, block in rows.blocks()]
+    differences = np.concatenate(blocks) + 0.0
+    first = np.argmax(differences != 0.0, axis=1)
+    signs = np.sign(differences[np.arange(len(differences)), first])
+    turned = np.where(signs < 0.0, -1.0, 1.0)[:, None] * differences + 0.0  # without negative zeros
+    lines = np.ascontiguousarray(turned).view(np.dtype((np.void, turned.itemsize * turned.shape[1])))
+    numbers: IndexArray = np.unique(lines.ravel(), return_inverse=True)[1]
+    return numbers
+
+
+def kappas(pairs: IndexArray, codes: IndexArray, who: IndexArray, n_annotators: int) -> FloatArray:
+    """Cohen's kappa, with quadratic weights, of each annotator's answers and those of others to the same pairs.
+
+    An answer is compared with all those of others; NaN if there are none, or if all are the same.
+    """
+    answers = codes.astype(np.float64)
+    powers = np.stack([np.ones_like(answers), answers, answers**2])
+    _, own = np.unique(pairs * np.int64(n_annotators) + who, return_inverse=True)
+    others = _totals(powers, pairs) - _totals(powers, own)
+    is_shared = others[0] > 0.5
+    count, mean, square = others[:, is_shared]
+    means = np.stack([answers[is_shared], answers[is_shared] ** 2, mean / count, square / count])
+    differs = means[1] - 2.0 * means[0] * means[2] + means[3]
+    judged = np.bincount(who[is_shared], minlength=n_annotators)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found, *expected = (
+            np.bincount(who[is_shared], weights=each, minlength=n_annotators) / judged for each in (differs, *means)
+        )
+        by_chance = expected[1] - 2.0 * expected[0] * expected[2] + expected[3]
+        kappa: FloatArray = np.where(by_chance > 1e-12, 1.0 - found / by_chance, np.nan)
+    return kappa
+
+
+def _totals(values: FloatArray, groups: IndexArray) -> FloatArray:
+    """The sum over the group of each column, in each line."""
+    return np.stack([np.bincount(groups, weights=line)[groups] for line in values])

@@ -1,17 +1,36 @@
-"""Progress of a fit on the terminal: a line that updates where rich is installed, plain lines otherwise."""
+"""The progress of a fit: what is shown of it on the terminal, and what is kept of it in a file."""
 
 from __future__ import annotations
 
+import io
+import json
 import math
+import numbers
+import stat
 import sys
 import threading
 import time
+import warnings
+import zipfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from array_api_compat import array_namespace
+
+from closefar.arrays import Array, FloatArray, as_float64
+from closefar.errors import Sentence, setting
+from closefar.files import check_writable, replace_file
+from closefar.fitting.settings import Settings
+from closefar.judgements import Columns, Judgements
+from closefar.noise import get_noise
+from closefar.rows import judged_rows
 from closefar.solve import Passes, State
 
 _BETWEEN_LINES = 0.5  # seconds, at verbose 1
@@ -111,14 +130,20 @@ def showing(verbose: int) -> Iterator[Display]:
 
 
 class Progress:
-    """The steps of a solver as lines, with the time that is left until the proven gap is `tol`, if that is known."""
+    """The steps of a solver as lines, with the time that is left until the proven gap is `tol`, if that is known.
 
-    def __init__(self, passes: Passes, tol: float) -> None:
+    `keep` is called with each state.
+    """
+
+    def __init__(self, passes: Passes, tol: float, keep: Callable[[State], None] | None = None) -> None:
         self.passes = passes
+        self.keep = keep
         self.display = display()
         self._forecast = _Forecast(tol)
 
     def __call__(self, iteration: int, state: State) -> None:
+        if self.keep is not None:
+            self.keep(state)
         if self.display.verbose <= 0:
             return
         self._forecast.add(state)
@@ -171,3 +196,202 @@ def _rich_status() -> Any:
         return None
     console = Console(stderr=True)
     return console.status("reading the pairs") if console.is_terminal else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The checkpoint: a small file with the last state of a fit, from which the same fit goes on
+
+
+FORMAT_VERSION = 2  # 1 was a journal of all inner runs
+INTERVAL = 1.0  # seconds between two writes, at least: what a killed process loses
+_SHARE_OF_TIME = 0.05  # that writing may take, where a file of very many columns takes long
+
+_KEY = "closefar_checkpoint"
+_NOT_COMPARED = ("verbose", "max_time")  # the result does not depend on them
+_SAME_SUMS = 1e-9  # relative: another number of threads adds in another order, with rounding errors below 1e-12
+_GOLDEN_RATIO = 0.6180339887498949  # its multiples spread evenly over [0, 1): each row gets a weight of its own
+
+
+class Checkpoint:
+    """The file of a fit at a path.  It is refused at once if it can't be written, or is something else.
+
+    Attributes
+    ----------
+    found : dict
+        What is known besides states, such as the choice of settings, as JSON.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path)
+        check_writable(self.path)
+        self._before = _read(self.path) if self.path.exists() else {}
+        self.found: dict[str, Any] = self._before.get("found", {})
+        self._states: dict[str, dict[str, Any]] = {}
+        self._facts: dict[str, Any] = {}
+        self._moments = np.zeros(0)
+        self._due = 0.0
+        self._has_warned = False
+
+    def begin(self, judgements: Judgements, settings: Settings, columns: Columns | None) -> None:
+        """Go on from the file, if it is that of the same data and settings; otherwise refuse it."""
+        self._facts, self._moments = _facts(judgements, settings, columns), _moments(judgements)
+        before, self._due = self._before, time.monotonic() + INTERVAL
+        if before:
+            difference = _difference(self._facts, before["facts"])
+            if difference is None and not _are_same(self._moments, before["moments"]):
+                difference = "the pairs, labels or weights, or their order, have changed"
+            if difference is not None:
+                raise ValueError(
+                    f"{self.path} is the checkpoint of another fit: " + difference + ". Use the same data and settings "
+                    "to continue that fit, or another checkpoint."
+                )
+            self._states = dict(before["states"])
+
+    @property
+    def sentence(self) -> str | None:
+        """What is continued, before it is; None if the fit is new."""
+        if not (self._before.get("states") or self.found):
+            return None
+        gaps = [state["gap"] for state in self._before["states"].values()]
+        proven = f" (proven gap {gaps[-1]:.1e})" if gaps and gaps[-1] < np.inf else ""
+        return f"continuing from {self.path}{proven}"
+
+    def state(self, run: str, n_directions: int) -> State | None:
+        """The last state of a run before this process, to start from; it is given once."""
+        kept = self._before.get("states", {}).pop(run, None)
+        if kept is None or len(kept["matrix"]) != n_directions:
+            return None
+        factor = None if kept["is_square"] else kept["matrix"]
+        matrix = kept["matrix"] if factor is None else factor @ factor.T
+        rates = kept["rates"] if len(kept["rates"]) else None
+        objective, bound = kept["gap"] if rates is None else np.inf, 0.0  # only the gap matters
+        return replace(
+            State.at(matrix, *kept["thresholds"]), objective=float(objective), bound=bound, factor=factor, rates=rates
+        )
+
+    def keep(self, run: str, state: State) -> None:
+        """Note the state of a run, and write it if that is due."""
+        gap = state.gap if state.bound > 0.0 else np.inf
+        rates = np.zeros(0) if state.rates is None else state.rates
+        matrix = state.matrix if state.factor is None else state.factor
+        kept = {"matrix": matrix, "is_square": state.factor is None, "thresholds": state.thresholds, "rates": rates}
+        kept["gap"] = gap
+        self._states.pop(run, None)  # the latest is the last
+        self._states[run] = kept
+        if time.monotonic() >= self._due:
+            self.write()
+
+    def write(self) -> None:
+        """Write what is known now; a warning says so if it can't be."""
+        begun = time.monotonic()
+        arrays = {"moments": self._moments}
+        for name, state in self._states.items():
+            arrays.update({f"state/{name}/{part}": np.asarray(value) for part, value in state.items()})
+        text = json.dumps(
+            {_KEY: FORMAT_VERSION, "facts": self._facts, "found": self.found}, default=lambda value: value.item()
+        )
+        content = io.BytesIO()
+        np.savez(content, text=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]  # names are arrays
+        try:
+            replace_file(self.path, content.getvalue())
+        except OSError as error:
+            if not self._has_warned:
+                warnings.warn(f"{error} The fit goes on without it.", UserWarning, stacklevel=2)
+            self._has_warned = True
+        now = time.monotonic()
+        self._due = now + max(INTERVAL, (now - begun) / _SHARE_OF_TIME)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would block
+        raise ValueError(f"{path} is not a regular file, so it can't be a checkpoint. Choose another name.")
+    remedy = "Remove it to begin again, or choose another name."
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            held: dict[str, Any] = json.loads(arrays["text"].tobytes())
+            version, held["moments"], held["states"] = held[_KEY], arrays["moments"], {}
+            for key in arrays.files:
+                if key.startswith("state/"):
+                    _, run, part = key.split("/")
+                    held["states"].setdefault(run, {})[part] = arrays[key]
+    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError) as error:
+        raise ValueError(f"{path} is not a closefar checkpoint, or it is damaged ({error}). {remedy}") from error
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"{path} is a checkpoint of format {version}, and this version of closefar continues format "
+            f"{FORMAT_VERSION}. Use the version that wrote it. {remedy}"
+        )
+    return held
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The data and settings of a fit, by which the checkpoint of another one is recognised.
+
+
+def _facts(judgements: Judgements, settings: Settings, columns: Columns | None) -> dict[str, Any]:
+    """What is compared by name: settings, and what can be said of the data in a few words."""
+    if not (settings.random_state is None or isinstance(settings.random_state, numbers.Integral)):
+        raise ValueError(
+            "random_state must be None or a whole number with a checkpoint, so that the same random numbers are drawn "
+            f"when the fit continues; got {settings.random_state!r}."
+        )
+    sides, annotators = judgements.sides, judgements.annotators
+    return {
+        **{name: _plain(name, value) for name, value in settings.parameters.items() if name not in _NOT_COMPARED},
+        "the number of pairs": len(judgements),
+        "the number of columns": judgements.n_columns,
+        "the list of columns": None if columns is None or columns.names is None else _listed(columns.names),
+        "the list of levels": _listed(sides.classes) if sides.is_graded else None,
+        "the list of annotators": None if annotators is None else _listed(annotators.names),
+        "the label for close": str(sides.close),
+        "the label for far": str(sides.far),
+        "the number of comparisons": 0 if judgements.comparisons is None else len(judgements.comparisons),
+    }
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A setting as JSON."""
+    if name == "noise" and value != "auto":
+        noise = get_noise(value)
+        return repr(noise) if vars(noise) else noise.name
+    if isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_):
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
+    return value if value is None or isinstance(value, bool | str) else repr(value)
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(str, names))
+
+
+def _difference(here: dict[str, Any], there: dict[str, Any]) -> str | Sentence | None:
+    for name, value in here.items():
+        before = there.get(name)
+        if value != before:
+            named = setting(name) if name in Settings.__dataclass_fields__ else name
+            return named + f" is {value!r} here and {before!r} in the checkpoint"
+    return None
+
+
+def _moments(judgements: Judgements) -> FloatArray:
+    """Second moments of the rows, in which each has a weight that depends on its place, its label and its weight."""
+    source = judged_rows(judgements)
+    is_plain = judgements.levels is None and judgements.comparisons is None
+    labels = judgements.signs_in(source) if is_plain else judgements.codes_in(source)
+    arrays = [source.row_numbers(), labels, judgements.shares_in(source)]
+    if judgements.annotators is not None:
+        arrays.append(judgements.groups_in(source))
+    with np.errstate(all="ignore"):  # columns in extreme units, whose squares overflow
+        found: FloatArray = source.outer(source.map(_own_weights, *arrays))
+    return found
+
+
+def _own_weights(places: Array, labels: Array, shares: Array, annotators: Array = None) -> Array:
+    spread = array_namespace(places).remainder(places * _GOLDEN_RATIO, 1.0)
+    own = spread + as_float64(labels) + 2.0
+    return (own if annotators is None else own + _GOLDEN_RATIO * as_float64(annotators)) * shares
+
+
+def _are_same(here: FloatArray, there: FloatArray) -> bool:
+    with np.errstate(all="ignore"):
+        scale = np.sqrt(np.abs(np.diag(there)))
+        return here.shape == there.shape and not np.any(np.abs(here - there) > _SAME_SUMS * np.outer(scale, scale))

@@ -1,22 +1,588 @@
-"""A fit: its settings, its result, and its training data."""
+"""The result of a fit: the metric with its certificate, statistics, choices and annotators."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from enum import StrEnum
+from html import escape
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+from array_api_compat import array_namespace
+from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from closefar.fitting.annotators import AnnotatorTable
-from closefar.fitting.choices import Baseline, Choice, ComparisonNoise, NoiseChoice
+from closefar.arrays import Array, FloatArray, IndexArray
+from closefar.errors import setting
 from closefar.fitting.settings import Settings
-from closefar.fitting.statistics import FitStatistics, IdentifiabilityWarning
 from closefar.judgements import Columns, Judgements, Kind, Sides
-from closefar.model import Metric
-from closefar.noise import FlipRate
+from closefar.model import Metric, Scored, ScoredLevels
+from closefar.noise import FlipRate, Noise, with_flips
+from closefar.plain import data_frame, format_table
 from closefar.solve import Certificate, FitStep, Outcome, OutOfTime, supervisor
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Statistics of the training pairs
+
+
+def count_parameters(
+    n_directions: int, rank: int | None, *, has_origin: bool = False, with_flips: int = 0, n_thresholds: int = 1
+) -> int:
+    """The number of free parameters: M of at most that rank, thresholds and, if estimated, origin and flip rates."""
+    k = min(rank or n_directions, n_directions)
+    return n_directions * k - k * (k - 1) // 2 + n_thresholds + n_directions * int(has_origin) + int(with_flips)
+
+
+def count_uncertain(scored: Scored | ScoredLevels, repeats: FloatArray | None = None) -> float:
+    """The sum of 4 p (1 - p), with p the probability of a label without flips; one at even odds counts as one.
+
+    Of levels, p is for the threshold in most doubt.
+
+    `repeats` is the number of observations that each judgement represents; by default only the ratios
+    of the weights matter, and they count as (sum w)^2 / sum w^2 observations.
+    """
+    if repeats is None:
+        repeats = scored.judgements.effective_number * scored.judgements.shares
+    return float(repeats @ scored.in_doubt)
+
+
+@dataclass(frozen=True)
+class FitStatistics:
+    """Statistics of the training pairs, weighted as in the fit.
+
+    `null_loss` is the loss of the best constant probability; `wrong_share` is the expected
+    share of labels on the wrong side of the threshold, under the fitted noise; `column_scales`
+    are the root mean squares of the columns of the differences (with a learned origin, the standard
+    deviations).  `n_parameters` is the number of free parameters.  `uncertain_labels` is the sum of
+    4 p (1 - p) over the labels, with p the probability of each: labels that are almost certain carry
+    almost no information.
+
+    With levels, `share_far` is the share of all levels but the closest, `accuracy` that of levels that are the most
+    probable one, `wrong_share` the expected share of others, and `level_shares` are the shares of all levels.  With
+    comparisons alone, they are what `n_pairs` counts, and `null_loss` is that of even odds.  With both, `n_comparisons`
+    and `comparison_accuracy` are those of the comparisons.
+    """
+
+    n_pairs: int
+    share_far: float
+    null_loss: float
+    accuracy: float
+    wrong_share: float
+    column_scales: tuple[float, ...]
+    n_parameters: int
+    uncertain_labels: float
+    level_shares: tuple[float, ...] = ()
+    n_comparisons: int = 0
+    comparison_accuracy: float | None = None
+
+    @property
+    def uncertain_per_parameter(self) -> float:
+        """Uncertain labels per parameter; below about ten, large-sample approximations may fail."""
+        return self.uncertain_labels / self.n_parameters
+
+    @classmethod
+    def from_sums(
+        cls, sums: FloatArray, n_pairs: int, flip_rate: float, column_scales: FloatArray, n_parameters: int
+    ) -> FitStatistics:
+        """The statistics from `sums_of_margins` of all judgements."""
+        total, squares, far, right, wrong, doubt = sums.tolist()
+        share_far = far / total
+        shares = [share for share in (share_far, 1.0 - share_far) if share > 0.0]
+        return cls(
+            n_pairs=n_pairs,
+            share_far=share_far,
+            null_loss=-sum(share * math.log(share) for share in shares),
+            accuracy=right / total,
+            wrong_share=float(with_flips(wrong / total, flip_rate)),
+            column_scales=tuple(column_scales.tolist()),
+            n_parameters=n_parameters,
+            uncertain_labels=total / squares * doubt,
+        )
+
+
+def sums_of_margins(
+    squared: Array, signs: Array, weights: Array = None, *, noise: Noise, threshold: float
+) -> FloatArray:
+    """The weights of some judgements, their squares, and the weights times each statistic; by default they are one."""
+    xp = array_namespace(squared)
+    margin = squared - threshold
+    rarer = noise.cdf(-xp.abs(margin))
+    is_far = signs > 0
+    indicators = [xp.astype(each, xp.float64) for each in (is_far, (margin >= 0) == is_far)]
+    statistics = [*indicators, rarer, 4.0 * rarer * (1.0 - rarer)]
+    if weights is None:
+        n = float(margin.shape[0])
+        return np.array([n, n, *(float(xp.sum(each)) for each in statistics)])
+    sums = (float(xp.vecdot(weights, each)) for each in (xp.ones_like(rarer), weights, *statistics))
+    return np.array(list(sums))
+
+
+class IdentifiabilityWarning(ConvergenceWarning):  # type: ignore[misc]
+    """The data do not determine part of the metric, however well the fit converged.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> import closefar as cf
+    >>> pairs, labels, *_ = cf.datasets.make_pairs(500, 2, random_state=0)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", cf.IdentifiabilityWarning)
+    ...     learner = cf.LinearMetricLearner(alpha=0).fit(np.pad(pairs, ((0, 0), (0, 0), (0, 1))), labels)
+    >>> print(str(caught[0].message).split(",")[0])
+    column 'x2' does not vary in these pairs
+    """
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The settings that were chosen on held-out judgements, and the plain distance beside the learned metric.
+
+
+class Tried(NamedTuple):
+    """A candidate: its settings, and the mean loss and the accuracy of fits on judgements that were held out.
+
+    `alpha` is infinite for the plain distance alone.  `standard_error` is that of the difference from the loss of the
+    chosen candidate, judgement by judgement, and allows for points that judgements share.
+    """
+
+    prior: str
+    alpha: float
+    flip_rate: float
+    rank: int | None
+    noise: str
+    loss: float
+    standard_error: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The settings that were chosen on held-out judgements, and all that were tried.
+
+    Attributes
+    ----------
+    alpha : float
+        The weight of the penalty.
+    prior : str
+        What it shrinks M to: "zero", "euclidean", "standardized", or "metric" for a metric that was given.
+    flip_rate : float
+        The share of answers that are wrong regardless of distance.
+    rank : int, optional
+        The largest rank; None if it is not limited.
+    noise : str
+    scale : float
+        The factor that calibrates squared distances, so that probabilities suit held-out judgements.
+    is_plain : bool
+        Whether the result is the plain distance alone, because nothing learned was better.
+    n_held_out, n_used, n_judgements : int
+        The numbers of judgements that were held out at least once, that were used for choosing, and of all.
+    held_out : str
+        What was held out: "points", "groups", "judgements" or "nothing".
+    table : tuple of Tried
+        All candidates, in the order in which they were tried.
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> pairs, labels, *_ = cf.datasets.make_pairs(300, 4, rank=2, wrong_share=0.1, random_state=0)
+    >>> choice = cf.LinearMetricLearner().fit(pairs, labels).choice_
+    >>> choice.held_out
+    'judgements'
+    >>> len(choice.table) == len(choice.to_frame())
+    True
+    """
+
+    alpha: float
+    prior: str
+    flip_rate: float
+    rank: int | None
+    noise: str
+    scale: float
+    is_plain: bool
+    n_held_out: int
+    n_used: int
+    n_judgements: int
+    held_out: str
+    table: tuple[Tried, ...]
+
+    @property
+    def sentence(self) -> str:
+        """One sentence on what was chosen, and why."""
+        if not self.table:
+            return (
+                f"Chosen without held-out judgements, as {self.n_judgements:,} are too few: the plain distance with a "
+                "fitted threshold."
+            )
+        unseen = {"points": "judgements of unseen points", "groups": "judgements of unseen groups"}.get(
+            self.held_out, "held-out judgements"
+        )
+        if self.is_plain:
+            what: str = f"{_PLAIN_NAMES[self.prior]}, as no learned metric was clearly better"
+        else:
+            what = setting("alpha", format(self.alpha, ".3g")) + ", " + setting(prior=self.prior)
+            what += (", " + setting("flip_rate", format(self.flip_rate, ".3f"))) if self.flip_rate > 0 else ""
+            what += (", " + setting(rank=self.rank)) if any(each.rank is not None for each in self.table) else ""
+            what += (", " + setting(noise=self.noise)) if len({each.noise for each in self.table}) > 1 else ""
+        return f"Chosen by the loss of {self.n_held_out:,} {unseen}, among {len(self.table)} candidates: " + what + "."
+
+    def summary(self) -> str:
+        """Return the sentence and a table of all candidates."""
+        return self.sentence + f"\n{self}" if self.table else self.sentence
+
+    def __str__(self) -> str:
+        columns = [
+            ("prior", ""),
+            ("alpha", ".4g"),
+            ("flip rate", ".3f"),
+            ("rank", ""),
+            ("noise", ""),
+            ("held-out loss", ".5f"),
+            ("std. error", ".5f"),
+            ("accuracy", ".4f"),
+        ]
+        rows = [[*each[:3], "" if each.rank is None else str(each.rank), *each[4:]] for each in self.table]
+        return format_table(columns, rows)
+
+    def to_frame(self) -> Any:
+        """Return the candidates as a pandas DataFrame."""
+        columns = {name: [getattr(each, name) for each in self.table] for name in Tried._fields}
+        return data_frame(columns, "table")
+
+
+_PLAIN_NAMES = {
+    "euclidean": "the plain distance (Euclidean, in the units of the data)",
+    "standardized": "the plain distance (Euclidean, of standardized columns)",
+    "metric": "the given metric",
+}
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The most frequent answer, the plain distance and the learned metric, on the same held-out judgements.
+
+    Attributes
+    ----------
+    plain : str
+        The plain distance that predicts better, "euclidean" or "standardized"; "metric" if a metric was given as prior.
+    majority_accuracy, majority_loss : float
+        Accuracy of the most frequent answer, and log loss of the best constant probabilities; for comparisons, those
+        of a guess.
+    plain_accuracy, plain_loss : float
+        Accuracy and log loss of the plain distance with a fitted threshold.
+    learned_accuracy, learned_loss : float
+        Accuracy and log loss of the learned metric, with the chosen settings.
+    gain, standard_error : float
+        The log loss of the plain distance minus that of the learned metric, and the standard error of the difference.
+    n_held_out : int
+        The number of held-out judgements.
+    metric : Metric, optional
+        The plain distance with thresholds fitted to the judgements that were used for choosing; None if an
+        origin is learned.
+    """
+
+    plain: str
+    majority_accuracy: float
+    majority_loss: float
+    plain_accuracy: float
+    plain_loss: float
+    learned_accuracy: float
+    learned_loss: float
+    gain: float
+    standard_error: float
+    n_held_out: int
+    metric: Metric | None = None
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the learned metric is better than the plain distance by more than two standard errors."""
+        return self.gain > 2.0 * self.standard_error and self.gain > 0.0
+
+    @property
+    def sentence(self) -> str:
+        """One or two sentences: the figures, and a verdict where the learned metric is not clearly better."""
+        figures = (
+            f"Held-out accuracy {self.learned_accuracy:.3f} ({self._plain_name} {self.plain_accuracy:.3f}, most "
+            f"frequent answer {self.majority_accuracy:.3f}); log loss {self.learned_loss:.3f} ({self.plain_loss:.3f}, "
+            f"{self.majority_loss:.3f}), on {self.n_held_out:,} judgements."
+        )
+        if self.is_better:
+            return figures
+        if self.gain == 0.0:
+            return f"{figures} The result is the {self._plain_name} itself."
+        verdict = "not better" if self.gain <= 0.0 else "not clearly better"
+        return f"{figures} The learned metric is {verdict} than the {self._plain_name}."
+
+    def summary(self) -> str:
+        """Return a table of the three, and the sentence."""
+        rows = [[name, accuracy, loss] for name, accuracy, loss in self._rows]
+        table = format_table([("held out", ""), ("accuracy", ".4f"), ("log loss", ".4f")], rows)
+        return f"{table}\n{self.sentence}"
+
+    def to_frame(self) -> Any:
+        """Return the three rows as a pandas DataFrame."""
+        names, accuracies, losses = zip(*self._rows, strict=True)
+        return data_frame({"predictor": names, "accuracy": accuracies, "log_loss": losses}, "summary()")
+
+    @property
+    def _plain_name(self) -> str:
+        return "given metric" if self.plain == "metric" else "plain distance"
+
+    @property
+    def _rows(self) -> list[tuple[str, float, float]]:
+        plain = self._plain_name if self.plain == "metric" else f"plain distance ({self.plain})"
+        return [
+            ("most frequent answer", self.majority_accuracy, self.majority_loss),
+            (plain, self.plain_accuracy, self.plain_loss),
+            ("learned metric", self.learned_accuracy, self.learned_loss),
+        ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The choice of the noise model that describes the labels best, and whether it is clearly better than the others.
+
+
+@dataclass(frozen=True)
+class NoiseChoice:
+    """The noise model with the highest likelihood, and how clearly it is better than the others.
+
+    Attributes
+    ----------
+    name : str
+        The model with the lowest mean loss.
+    comparison : dict
+        For each model its mean ``loss``, the ``difference`` from the loss of the chosen model, and
+        ``z``, that difference divided by its standard error.
+    warning : str or None
+        A sentence if the chosen model is not clearly better than some other.
+    """
+
+    name: str
+    comparison: dict[str, dict[str, float]]
+    warning: str | None
+
+
+@dataclass(frozen=True)
+class ComparisonNoise:
+    """The standard deviation of the noise of comparisons, divided by that of pairs.
+
+    Attributes
+    ----------
+    value : float
+        Set, or the one with the highest likelihood.
+    interval : tuple of two float, optional
+        The 95% interval by the profile likelihood, if it was estimated; zero or infinite at an end where the
+        judgements do not bound it.
+    """
+
+    value: float
+    interval: tuple[float, float] | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """What the judgements do not determine, with advice."""
+        if self.interval is None or (self.interval[0] > 0.0 and math.isfinite(self.interval[1])):
+            return None
+        side = "above" if math.isinf(self.interval[1]) else "below"
+        return (
+            f"the noise of comparisons relative to that of pairs is not bounded {side} (estimate "
+            f"{self.value:.3g}): too few comparisons, or pairs, are uncertain. Set "
+            + setting("comparison_noise")
+            + " to a number, or collect more of both."
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a fit says about each annotator: strictness, flip rate, agreement, and a verdict
+
+
+_MOST_SHOWN = 40  # annotators in a printed table, which fits a screen
+
+
+class AnnotatorVerdict(StrEnum):
+    """What the answers of an annotator show, in words."""
+
+    TYPICAL = "typical"
+    STRICTER = "stricter than most"
+    MORE_LENIENT = "more lenient than most"
+    AT_RANDOM = "answers at random"
+    OFTEN_AT_RANDOM = "often answers at random"
+    THE_OTHER_WAY_ROUND = "answers the other way round"
+    ALWAYS_THE_SAME = "always gives the same answer"
+    TOO_FEW = "too few judgements to tell"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AnnotatorTable:
+    """One row per annotator, in the order of their ids.
+
+    Attributes
+    ----------
+    names : tuple
+        The ids.
+    judgements : array of R integers
+        How many judgements each annotator made.
+    strictness : array of R numbers
+        What each annotator adds to the thresholds: a strict one calls far only what is far indeed.  It is relative to
+        the typical annotator, in the unit of the thresholds.
+    strictness_errors : array of R numbers
+        Its standard error, which includes that of the thresholds and of the metric.
+    flip_rates : array of R numbers, optional
+        The share of answers of each that are wrong since they are given at random; of close/far labels it is 0.5 if
+        all are.  None unless each has their own rate (`flip_rate="estimate"`).
+    agreement : array of R numbers
+        The share of answers that the metric gives as well, for the typical annotator.
+    kappa : array of R numbers
+        Cohen's kappa of the answers of each and those of others to the same pairs, with quadratic weights for levels;
+        NaN if no pair was judged by others too, or if all these answers are the same.
+    information : array of R numbers
+        The slope of the answers on those that the metric expects: 1 for answers as expected, 0 for answers at random.
+    verdicts : tuple of AnnotatorVerdict
+    width : float
+        The standard deviation of the prior on strictness, set or estimated.
+
+    Examples
+    --------
+    >>> import numpy as np, closefar as cf
+    >>> data = cf.datasets.make_pairs(2000, 3, random_state=0)
+    >>> who = np.repeat(["ann", "bea", "cem", "dag"], 500)
+    >>> answers = np.where(who == "dag", np.random.default_rng(0).choice([-1, 1], 2000), data.labels)
+    >>> learner = cf.LinearMetricLearner(flip_rate="estimate").fit(data.pairs, answers, annotators=who)
+    >>> str(learner.annotators_.verdict_of("dag"))
+    'answers at random'
+    """
+
+    names: tuple[Any, ...]
+    judgements: IndexArray
+    strictness: FloatArray
+    strictness_errors: FloatArray
+    flip_rates: FloatArray | None
+    agreement: FloatArray
+    kappa: FloatArray
+    information: FloatArray
+    verdicts: tuple[AnnotatorVerdict, ...]
+    width: float
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def keys(self) -> list[str]:
+        """Return the names of the columns of `to_dict`."""
+        return list(self.to_dict())
+
+    def __getitem__(self, column: str) -> list[Any]:
+        """Return a column of `to_dict`."""
+        columns = self.to_dict()
+        if column not in columns:
+            raise KeyError(f"a table of annotators has the columns {', '.join(columns)}; got {column!r}.")
+        return columns[column]
+
+    def strictness_of(self, ids: Any) -> FloatArray:
+        """Return the strictness of these annotators."""
+        return self.strictness[[self._place(name) for name in ids]]
+
+    def strictness_interval(self, level: float = 0.95) -> FloatArray:
+        """Return the lower and the upper end of the interval of each strictness, shape (R, 2)."""
+        reach = float(norm.ppf(0.5 + 0.5 * level)) * self.strictness_errors
+        return np.column_stack([self.strictness - reach, self.strictness + reach])
+
+    def verdict_of(self, name: Any) -> AnnotatorVerdict:
+        """Return the verdict on an annotator."""
+        return self.verdicts[self._place(name)]
+
+    def named(self, verdict: AnnotatorVerdict | str) -> list[Any]:
+        """Return the annotators with this verdict."""
+        if verdict not in list(AnnotatorVerdict):
+            known = ", ".join(repr(str(each)) for each in AnnotatorVerdict)
+            raise ValueError(f"the verdict must be one of {known}; got {verdict!r}.")
+        return [name for name, each in zip(self.names, self.verdicts, strict=True) if each == verdict]
+
+    def _place(self, name: Any) -> int:
+        if name not in self.names:
+            raise ValueError(
+                f"the annotator must be one of the {len(self.names)} of the fit; got {name!r}. See `names`."
+            )
+        return self.names.index(name)
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the columns as lists; None where a number is undefined."""
+        interval = self.strictness_interval()
+        columns: dict[str, list[Any]] = {
+            "annotator": list(self.names),
+            "judgements": self.judgements.tolist(),
+            "strictness": self.strictness.tolist(),
+            "strictness_low": interval[:, 0].tolist(),
+            "strictness_high": interval[:, 1].tolist(),
+        }
+        if self.flip_rates is not None:
+            columns["flip_rate"] = self.flip_rates.tolist()
+        return columns | {
+            "agreement": self.agreement.tolist(),
+            "kappa": [None if np.isnan(value) else value for value in self.kappa.tolist()],
+            "verdict": [str(verdict) for verdict in self.verdicts],
+        }
+
+    def to_frame(self) -> Any:
+        """Return the table as a pandas data frame."""
+        return data_frame(self.to_dict(), "to_dict()")
+
+    def __repr__(self) -> str:
+        return f"AnnotatorTable({len(self)} annotators)"
+
+    def __str__(self) -> str:
+        cells = self._cells()
+        lengths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+        texts = (0, len(lengths) - 1)
+        lines = [
+            "  ".join(
+                cell.ljust(length) if column in texts else cell.rjust(length)
+                for column, (cell, length) in enumerate(zip(row, lengths, strict=True))
+            ).rstrip()
+            for row in cells
+        ]
+        return "\n".join([*lines, *self._rest()])
+
+    def _repr_html_(self) -> str:
+        head, *body = ([escape(cell) for cell in row] for row in self._cells())
+        rows = ["<tr><th>" + "</th><th>".join(head) + "</th></tr>"]
+        rows += ["<tr><td>" + "</td><td>".join(row) + "</td></tr>" for row in body]
+        return "<table>" + "".join(rows) + "</table>" + "".join(f"<p>{escape(line)}</p>" for line in self._rest())
+
+    def _cells(self) -> list[list[str]]:
+        """The header and the rows as text, of not too many annotators."""
+        interval = self.strictness_interval()
+        head = ["annotator", "judgements", "strictness", "95% interval", "flip rate", "agreement", "kappa", "verdict"]
+        rows = [head]
+        for place in range(min(len(self), _MOST_SHOWN)):
+            low, high = interval[place]
+            rate = "" if self.flip_rates is None else f"{self.flip_rates[place]:.2f}"
+            kappa = self.kappa[place]
+            rows.append(
+                [
+                    str(self.names[place]),
+                    str(self.judgements[place]),
+                    f"{self.strictness[place]:+z.2f}",
+                    f"{low:+z.2f} to {high:+z.2f}",
+                    rate,
+                    f"{self.agreement[place]:.0%}",
+                    "-" if np.isnan(kappa) else f"{kappa:.2f}",
+                    str(self.verdicts[place]),
+                ]
+            )
+        if self.flip_rates is None:
+            rows = [[*row[:4], *row[5:]] for row in rows]
+        return rows
+
+    def _rest(self) -> list[str]:
+        left = len(self) - _MOST_SHOWN
+        return [f"... and {left} more annotators"] if left > 0 else []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The fit
+
 
 _WARNED_OF = (Outcome.UNFINISHED, Outcome.STALLED, Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE)
 
@@ -146,7 +712,7 @@ class Fit:
         """Return the fit; if it was interrupted, or its time is over, so is that of the computation it is part of."""
         if self.was_interrupted:
             raise KeyboardInterrupt
-        if supervisor().has_ended_a_run:
+        if supervisor().timed_out:
             raise OutOfTime(self.metric)
         return self
 
@@ -158,17 +724,16 @@ class Fit:
         """
         noise, annotators = self.comparison_noise, self.annotators
         has_own_rates = annotators is not None and annotators.flip_rates is not None
+        width = self.known.strictness_width
+        if annotators is not None:  # before the metric was scaled
+            width = annotators.width / self.known.scale if annotators.width > 0 else "estimate"
         return self.known.but(
             noise=self.metric.noise,
             flip_rate=self.known.flip_rate if has_own_rates else self.flip_rate,
-            strictness_width=self.known.strictness_width if annotators is None else self._solved_width(annotators),
+            strictness_width=width,
             comparison_noise=self.known.comparison_noise if noise is None else noise.value,
             verbose=0,
         )
-
-    def _solved_width(self, annotators: AnnotatorTable) -> float | str:
-        """The width of the prior on strictness before the metric was scaled."""
-        return annotators.width / self.known.scale if annotators.width > 0 else "estimate"
 
     def read(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, annotators: Any = None, comparisons: Any = None

@@ -80,24 +80,10 @@ class Scorer:
         own = self.flip_rates[who.codes]
         return own if judgements.levels is not None else (own, own)
 
-    def whole_loss(self, judgements: Judgements) -> float:
-        """The loss of pairs and of the comparisons that are fitted with them."""
-        found = self.score(judgements).loss
-        if judgements.comparisons is None:
-            return found
-        compared, total = judgements.comparisons, judgements.total_weight
-        share = compared.total_weight / total
-        return (1.0 - share) * found + share * self.score(compared).loss
-
 
 def score(fit: Fit, judgements: Judgements) -> Scores:
     """Score judgements by a fit."""
     return Scorer.of(fit).score(judgements)
-
-
-def whole_loss(fit: Fit, judgements: Judgements) -> float:
-    """The loss of judgements by a fit, those of comparisons that are attached to pairs included."""
-    return Scorer.of(fit).whole_loss(judgements)
 
 
 def joined(judgements: Judgements, parts: Sequence[tuple[Scores, IndexArray]]) -> Scores:

@@ -18,7 +18,7 @@ from closefar.rows import check_device
 from closefar.solve import SOLVERS, Options
 
 # The tolerance of approximate fits; L-BFGS then ends within about a hundredth of it of the optimum.
-_ROUGH = 1e-3
+_APPROXIMATE_TOL = 1e-3
 
 # What M is shrunk to, by name; the last two are c times the identity, in the units of the data and of each column.
 PRIORS = ("zero", "euclidean", "standardized")
@@ -163,7 +163,7 @@ class Settings:
             rank=self.known_rank,
             has_constant=self.fit_origin,
             solver="factor" if self.approximate and self.solver == "auto" else self.solver,
-            tol=max(float(self.tol), _ROUGH) if self.approximate else float(self.tol),
+            tol=max(float(self.tol), _APPROXIMATE_TOL) if self.approximate else float(self.tol),
             max_iter=int(self.max_iter),
             proves=not self.approximate,
         )

@@ -63,10 +63,10 @@ class PairLearner(MetricLearner):
         feature_names : sequence of d str, optional
             Names of the columns for output, if `X` is an array without names.
         checkpoint : path, optional
-            A file that is written about once a second.  If the fit ends early, by a signal, a power failure,
-            `max_time` or an interrupt, the next one with the same data, settings and checkpoint continues it and
-            ends with the same result.  The file is kept: after a complete fit the next one only computes its result
-            again.  A checkpoint of other data or settings is refused.
+            A file with the last state of the fit, written about once a second.  If the fit ends early, by a signal, a
+            power failure, `max_time` or an interrupt, the next one with the same data, settings and checkpoint goes on
+            from there and ends within the same tolerance.  The file is kept: after a complete fit the next one only
+            proves its gap again.  A checkpoint of other data or settings is refused.
         max_time : float, optional
             Seconds, from when the pairs are validated, after which the fit ends with what it has, and the outcome is
             "unfinished".  There is always a metric, so finding coordinates and the first step may take longer.

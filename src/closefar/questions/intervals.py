@@ -24,7 +24,7 @@ from closefar import packed
 from closefar.arrays import TINY, BoolArray, FloatArray, to_numpy
 from closefar.errors import either, joined, setting
 from closefar.fitting import Fit, Fitted, Scorer, Settings, count_parameters, count_uncertain, refit, without_penalty
-from closefar.fitting.statistics import name_columns
+from closefar.fitting.fitting import name_columns
 from closefar.judgements import Judgements, Kind
 from closefar.judgements.judgements import quadruplets_of
 from closefar.model import Metric

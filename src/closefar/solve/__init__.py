@@ -1,17 +1,22 @@
 """From rows to a certified solution: likelihoods, the problem, solvers in one loop, and the certificate."""
 
-from closefar.solve.alternating import solve_with_flips
 from closefar.solve.centre import Centred, CentredFlips
 from closefar.solve.certificate import Certificate, Outcome, advise_in_time
-from closefar.solve.flips import Flipped, FlippedCloseFar, FlippedGraded, RateOfEach, SharedRate, SideRates
+from closefar.solve.flips import (
+    Flipped,
+    FlippedCloseFar,
+    FlippedGraded,
+    RateOfEach,
+    SharedRate,
+    SideRates,
+    solve_with_flips,
+)
 from closefar.solve.levels import Graded
-from closefar.solve.likelihood import CloseFar, Compared, Curvature, Evaluation, Likelihood, MarginCurvature
-from closefar.solve.loop import FitStep, Solver, State, Watch, unwatched
-from closefar.solve.problem import Objective, Passes, psd_factor, share_for_hessian
+from closefar.solve.likelihood import CloseFar, Compared, Evaluation, Likelihood, MarginCurvature
+from closefar.solve.loop import FitStep, Solver, State, ignore_progress
+from closefar.solve.problem import Objective, OutOfTime, Passes, Supervisor, psd_factor, supervised, supervisor
 from closefar.solve.separation import find_free_directions, find_recession
-from closefar.solve.solution import Options, Solution, choose_solver, solve, solve_roughly
-from closefar.solve.solvers import SOLVERS
-from closefar.solve.supervision import Journal, OutOfTime, Supervisor, supervised, supervisor
+from closefar.solve.solution import SOLVERS, Options, Solution, solve, solve_roughly
 
 __all__ = [
     "SOLVERS",
@@ -20,14 +25,12 @@ __all__ = [
     "Certificate",
     "CloseFar",
     "Compared",
-    "Curvature",
     "Evaluation",
     "FitStep",
     "Flipped",
     "FlippedCloseFar",
     "FlippedGraded",
     "Graded",
-    "Journal",
     "Likelihood",
     "MarginCurvature",
     "Objective",
@@ -42,17 +45,14 @@ __all__ = [
     "Solver",
     "State",
     "Supervisor",
-    "Watch",
     "advise_in_time",
-    "choose_solver",
     "find_free_directions",
     "find_recession",
+    "ignore_progress",
     "psd_factor",
-    "share_for_hessian",
     "solve",
     "solve_roughly",
     "solve_with_flips",
     "supervised",
     "supervisor",
-    "unwatched",
 ]

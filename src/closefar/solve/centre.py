@@ -55,7 +55,11 @@ class Centred(Likelihood):
         mixed = found.curvature * lengths
         border = np.append(self.inner.crossed(found, lengths, *arrays), float(xp.vecdot(mixed, lengths)))
         # Only the border, as the inner likelihood sums its own second derivatives.
-        curvatures = np.array([border]) if found.curvatures is None else np.vstack([_wider(found.curvatures), border])
+        curvatures = (
+            np.array([border])
+            if found.curvatures is None
+            else np.vstack([np.pad(found.curvatures, ((0, 0), (0, 1))), border])
+        )
         return found._replace(slopes=slopes, crosses=(*found.crosses, mixed), curvatures=curvatures)
 
     def _join(self, source: RowSource, parts: Sequence[Terms], thresholds: FloatArray, order: int) -> Evaluation:
@@ -229,7 +233,3 @@ def _of_inner(part: Terms, order: int) -> Terms:
     own = part.curvatures[:-1, :-1]
     has_own = own.shape[0] == own.shape[1]  # otherwise there is only the border
     return found._replace(crosses=part.crosses[:-1], curvatures=own if has_own else None)
-
-
-def _wider(matrix: FloatArray) -> FloatArray:
-    return np.column_stack([matrix, np.zeros(len(matrix))])

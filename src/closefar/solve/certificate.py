@@ -156,11 +156,11 @@ def advise(
             )
 
 
-def advise_in_time(max_time: float | None, *, has_journal: bool, gap: float, is_proven: bool, tol: float) -> str:
+def advise_in_time(max_time: float | None, *, has_checkpoint: bool, gap: float, is_proven: bool, tol: float) -> str:
     """State what it means that the time was over, and what to do."""
     later = (
         either("call fit again with the same checkpoint to continue", "run the same command again to continue")
-        if has_journal
+        if has_checkpoint
         else either("give fit a checkpoint to continue", "add --checkpoint to continue it later")
     )
     return (

@@ -23,14 +23,22 @@ from scipy.special import xlog1py, xlogy
 
 from closefar.arrays import TINY, Array, BoolArray, FloatArray, like, sums_by, whole_numbers
 from closefar.noise import Noise, interval_losses, with_flips
+from closefar.packed import packed_size
 from closefar.rows import RowSource
 from closefar.solve.centre import CentredFlips
+from closefar.solve.certificate import Certificate, Outcome, advise
 from closefar.solve.levels import Graded
-from closefar.solve.likelihood import CloseFar, Evaluation, Losses, Terms
+from closefar.solve.likelihood import CloseFar, Evaluation, Likelihood, Losses, Terms
+from closefar.solve.loop import Ending, FitStep, Limits, Recorder, Run, Solver, State, Watch, run
+from closefar.solve.low_rank import Factor
+from closefar.solve.newton import Newton
+from closefar.solve.problem import Objective, Problem, psd_factor, supervisor
+from closefar.solve.solution import Options, Solution, run_roughly, solve, with_free_corner
+from closefar.solve.start import moment_start
 
-_LARGEST_RATE = 0.499
+_LARGEST_FLIP_RATE = 0.499  # at one half, labels would say nothing
 _RATE_TOL = 1e-13  # of the last Newton step
-_MOST_STEPS = 100
+_MOST_RATE_STEPS = 100
 _LARGEST_SUM = 0.998  # of two rates
 _SLOPE_TOL = 1e-12
 LEAST_FLOOR = 1e-15  # of a label whose rate is zero, and whose probability may underflow far from the optimum
@@ -174,7 +182,7 @@ class SoftCloseFar(CloseFar):
 
 def best_flip_rate(source: RowSource, right: Array, weights: Array, near: float = 0.0) -> float:
     """Maximise the mean log(q + (1 - 2q) Phi) over 0 <= q < 1/2, for `right` = Phi(l m): concave in q."""
-    return best_rate(source, _sums_of_slopes, (right, weights), near, _LARGEST_RATE)
+    return best_rate(source, _sums_of_slopes, (right, weights), near, _LARGEST_FLIP_RATE)
 
 
 def best_rate(
@@ -197,7 +205,7 @@ def best_rate(
     if high_slope >= 0.0:
         return largest
     low, high = 0.0, largest
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MOST_RATE_STEPS):
         low, high = (rate, high) if slope > 0.0 else (low, rate)
         step = -slope / bend if bend < 0.0 else np.inf
         before, rate = rate, rate + step if low <= rate + step <= high else 0.5 * (low + high)
@@ -227,7 +235,7 @@ def best_two_rates(source: RowSource, right: Array, signs: Array, weights: Array
     """
     rates = near if near.all() and near.sum() < _LARGEST_SUM else np.array([0.1, 0.1])
     value, slopes, bends = _two_slopes(source, right, signs, weights, rates)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MOST_RATE_STEPS):
         step = _rate_step(rates, slopes, bends)
         if float(slopes @ step) <= _SLOPE_TOL:
             break
@@ -289,7 +297,7 @@ def _sums_of_two(rates: tuple[float, float], right: Array, signs: Array, weights
 # answers that are wrong for this reason. Of close/far labels and comparisons it is rho / 2.
 
 
-_LARGEST_SHARE = 0.998
+_LARGEST_RANDOM_SHARE = 0.998  # twice the largest flip rate of two levels
 
 # The prior of the share of random answers of an annotator: a Beta distribution around that of the typical one, worth
 # so many judgements, mixed with a uniform one so that it does not pull those who answer at random.  Both are relative
@@ -298,9 +306,10 @@ _STRENGTH = 20.0
 _UNIFORM = 0.01
 _TYPICAL = np.linspace(0.0, 0.6, 31)
 
-_GRID = _LARGEST_SHARE * np.linspace(0.0, 1.0, 21) ** 1.5
+# Shares to begin at, denser where most annotators are, and the Newton steps from the best of them.
+_GRID = _LARGEST_RANDOM_SHARE * np.linspace(0.0, 1.0, 21) ** 1.5
 _NEWTON_STEPS = 6
-_STEP = 1e-4  # of finite differences
+_DIFFERENCE = 1e-4  # of finite differences
 _LEAST_PROBABILITY = np.finfo(np.float64).tiny
 
 
@@ -379,7 +388,7 @@ class SharedRate(FlipRates):
     def best(self, answers: Answers) -> SharedRate:
         slopes = partial(_slopes, answers.chances)
         arrays = answers.right, answers.codes, answers.weights
-        return SharedRate(best_rate(answers.source, slopes, arrays, self.share, _LARGEST_SHARE))
+        return SharedRate(best_rate(answers.source, slopes, arrays, self.share, _LARGEST_RANDOM_SHARE))
 
     def kept(self, n_groups: int) -> FloatArray:
         return np.full(n_groups + 1, 1.0 - self.share)
@@ -501,8 +510,10 @@ def _best_shares(likelihood: _LogLikelihood, grid: FloatArray, typical: float) -
     begun = shares = _GRID[best]
     for _ in range(_NEWTON_STEPS):
         slope, bend = likelihood.derivatives(shares)
-        below, at, above = (_log_prior(np.clip(shares + h, 0.0, 1.0), typical) for h in (-_STEP, 0.0, _STEP))
-        slope, bend = slope + (above - below) / (2.0 * _STEP), bend + (above - 2.0 * at + below) / _STEP**2
+        below, at, above = (
+            _log_prior(np.clip(shares + h, 0.0, 1.0), typical) for h in (-_DIFFERENCE, 0.0, _DIFFERENCE)
+        )
+        slope, bend = slope + (above - below) / (2.0 * _DIFFERENCE), bend + (above - 2.0 * at + below) / _DIFFERENCE**2
         step = np.where(
             bend < 0.0, -slope / np.where(bend < 0.0, bend, -1.0), np.where(slope > 0.0, high, low) - shares
         )
@@ -680,3 +691,311 @@ class FlippedGraded(Graded):
 
 
 Flipped = FlippedCloseFar | FlippedGraded | CentredFlips
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The alternating solver for flips: steps in (M, tau) and estimates of the flip rate in turn; not convex.
+
+
+# A round that improves the mean log-likelihood by less than this ends the search.
+LEAST_GAIN = 1e-7
+
+# The largest number of entries of M, and of thresholds, for which a dense Hessian is formed.
+_MOST_DENSE_ENTRIES = 600
+_MOST_DENSE_THRESHOLDS = 2000
+
+# L-BFGS steps between two estimates of the rate, if the rank limit is reached or a dense Hessian is too large.
+_STEPS_PER_ROUND = 20
+
+
+@dataclass(frozen=True)
+class FlipState:
+    """The state of the search: the likelihood with its flip rate, and the squared distances.
+
+    `inner` is the state of the solver that takes the steps.  `is_settled` is true if the labels
+    determine the scale of M and tau, as far as is known; `has_begun` is true after the first step.
+    """
+
+    likelihood: Flipped
+    squared: Array
+    inner: State
+    is_settled: bool = True
+    has_begun: bool = True
+
+
+class Alternating(Solver):
+    """Alternate a step in M and tau with the maximum-likelihood flip rate, until a round brings no improvement.
+
+    `likelihood` has the initial flip rate, which is optimised if `estimate`; steps keep a limited
+    rank.  The search also ends when the scale of M and tau is no longer determined.
+    """
+
+    def __init__(
+        self, problem: Problem, rng: np.random.Generator, likelihood: Flipped, *, estimate: bool, rank: int | None
+    ) -> None:
+        super().__init__(problem, LEAST_GAIN, rng)
+        self.likelihood = likelihood
+        self.estimate = estimate
+        self.rank = rank if rank is not None and rank < problem.cone.size else None
+        n_entries, n_thresholds = packed_size(problem.cone.size), len(problem.cone.least)
+        self.n_unknowns = n_entries + n_thresholds
+        self.is_dense = n_entries <= _MOST_DENSE_ENTRIES and n_thresholds <= _MOST_DENSE_THRESHOLDS
+
+    def start(self) -> State:
+        matrix, thresholds = moment_start(self.problem)
+        return self.resume(State.at(matrix, *thresholds))
+
+    def resume(self, state: State) -> State:
+        squared = self.problem.objective.quadratic_forms(state.matrix)
+        return self._state(FlipState(self.likelihood, squared, state, has_begun=False))
+
+    def step(self, state: State) -> State:
+        last: FlipState = state.memory
+        inner = self._advance(self._flipped(last.likelihood), last.inner)
+        squared = self.problem.objective.quadratic_forms(inner.matrix)
+        source, likelihood = self.problem.objective.source, last.likelihood
+        if self.estimate:
+            likelihood = likelihood.with_best_rates(source, squared, inner.thresholds)
+        is_settled = self._is_settled(likelihood, squared, inner)
+        new = self._state(FlipState(likelihood, squared, inner, is_settled))
+        gains = not last.has_begun or state.objective - new.objective >= self.tol
+        return replace(new, stuck=not (gains and is_settled and likelihood.has_flips))
+
+    def _state(self, climb: FlipState) -> State:
+        flipped = self._flipped(climb.likelihood)
+        evaluation = flipped.objective.evaluate(climb.squared, climb.inner.thresholds)
+        value = flipped.value(evaluation, climb.inner.matrix)
+        return replace(climb.inner, objective=value, bound=0.0, memory=climb, rates=climb.likelihood.rates)
+
+    def _is_settled(self, likelihood: Flipped, squared: Array, state: State) -> bool:
+        """Whether the labels determine the scale of M and tau.
+
+        If all labels except the flipped ones are right, the scale grows without bound.  It is
+        determined by the pairs near the threshold; once there are hardly more of them than
+        unknowns, they are overfitted.  A penalty determines it in any case.
+        """
+        objective = self.problem.objective
+        share = likelihood.share_undecided(objective.source, squared, state.thresholds)
+        return self.problem.alpha > 0.0 or objective.n_judgements * share >= 2.0 * self.n_unknowns
+
+    def _flipped(self, likelihood: Flipped) -> Problem:
+        return replace(self.problem, objective=self.problem.objective.with_likelihood(likelihood))
+
+    def _advance(self, problem: Problem, state: State) -> State:
+        if self.is_dense and (self.rank is None or _rank(state) < self.rank):
+            newton = Newton(problem, self.tol, self.rng)
+            new = newton.advance(newton.renew(state))
+            if self.rank is None or _rank(new) <= self.rank:
+                return new
+        factor = Factor(problem, 0.0, self.rng, self.rank, proves=False)
+        state = factor.resume(state)
+        for _ in range(_STEPS_PER_ROUND):
+            state = factor.step(state)
+            if state.stuck:
+                break
+        return state
+
+
+def _rank(state: State) -> int:
+    return int(psd_factor(state.matrix).shape[1])
+
+
+_MOST_FLIP_ROUNDS = 100  # of a step and new rates, until a round gains less than `LEAST_GAIN`
+
+# Multiples of the metric without flips that the search may start from.
+_SCALES = (1.0, 1.5, 2.5, 4.0, 8.0)
+_RAY_ROUNDS = 2
+_RAY_TOL = 1e-6
+_KNOWN_RATES_TOL = 1e-7  # of the climb at known rates, before the last step
+
+
+def solve_with_flips(
+    objective: Objective,
+    flipped: Flipped,
+    options: Options,
+    *,
+    estimate: bool,
+    rng: np.random.Generator,
+    watch: Watch,
+    start: State | None = None,
+) -> tuple[Solution, Flipped]:
+    """Maximise the likelihood with flips over M and thresholds, and over the flip rates if `estimate`.
+
+    The objective is that without flips, of the same judgements.  If rates that are estimated are given beside a
+    start, both are close to the maximum.  Returns the solution, and the likelihood with its flip rates.
+    """
+    if start is not None and not options.proves and options.solver == "newton":
+        return _climb_from(start, objective, flipped, estimate, options, rng, watch)
+    if start is not None and estimate and flipped.has_flips:
+        return _climb(start, objective, flipped, options, rng, watch, estimate=True)
+    if not options.proves and not estimate:
+        begun = solve(objective, options, rng=rng, watch=watch).state if start is None else start
+        climbing, by_factor = objective.with_likelihood(flipped), replace(options, solver="factor")
+        return solve(climbing, by_factor, rng=rng, watch=watch, start=begun), flipped
+    if start is not None and not estimate:
+        return _climb_at(start, objective, flipped, options, rng, watch)
+    plain = solve(objective, options, rng=rng, watch=watch, start=start)
+    begun = plain.state
+    if estimate and flipped.has_several_starts:
+        begun, flipped = _best_on_ray(options.problem(objective), flipped, plain)
+    elif estimate:
+        flipped = flipped.with_best_rates(objective.source, plain.squared, plain.thresholds)
+    if not flipped.has_flips or plain.certificate.outcome is Outcome.INTERRUPTED or supervisor().timed_out:
+        return plain, flipped
+    if not estimate and options.alpha > 0.0:
+        return _climb_at(begun, objective, flipped, options, rng, watch, plain)
+    return _climb(begun, objective, flipped, options, rng, watch, estimate=estimate, plain=plain)
+
+
+def _climb(
+    begun: State,
+    objective: Objective,
+    flipped: Flipped,
+    options: Options,
+    rng: np.random.Generator,
+    watch: Watch,
+    *,
+    estimate: bool,
+    plain: Solution | None = None,
+) -> tuple[Solution, Flipped]:
+    """Maximise from a point, after the solution without flips if there is one, and prove the last convex step."""
+    problem = options.problem(objective)
+    recorder = Recorder(objective.passes, watch)
+    climber = Alternating(problem, rng, flipped, estimate=estimate, rank=options.rank)
+    begin = partial(climber.resume, with_free_corner(problem.cone, begun))
+    climb = run(climber, begin, Limits(0.0, _MOST_FLIP_ROUNDS, recorder))
+    top: FlipState = climb.state.memory
+    soft = top.likelihood.softened(objective.source, top.squared, climb.state.thresholds)
+    last = _last_step(soft, climb, objective, options, rng, _watch_at(top.likelihood, watch))
+    if estimate:
+        flipped = top.likelihood.with_best_rates(objective.source, last.squared, last.thresholds)
+    return _joined(plain, climb, last, recorder, objective, flipped, is_settled=top.is_settled), flipped
+
+
+def _climb_at(
+    begun: State,
+    objective: Objective,
+    flipped: Flipped,
+    options: Options,
+    rng: np.random.Generator,
+    watch: Watch,
+    plain: Solution | None = None,
+) -> tuple[Solution, Flipped]:
+    """The same at known rates, which a single solver can maximise at from a point close to the maximum."""
+    watch = _watch_at(flipped, watch)
+    recorder = Recorder(objective.passes, watch)
+    climb = run_roughly(
+        objective.with_likelihood(flipped),
+        options,
+        begun,
+        tol=min(options.tol, _KNOWN_RATES_TOL),
+        n_steps=_MOST_FLIP_ROUNDS,
+        watch=recorder,
+    )
+    squared = objective.quadratic_forms(climb.state.matrix)
+    soft = flipped.softened(objective.source, squared, climb.state.thresholds)
+    last = _last_step(soft, climb, objective, options, rng, watch)
+    return _joined(plain, climb, last, recorder, objective, flipped, is_settled=True), flipped
+
+
+def _watch_at(flipped: Flipped, watch: Watch) -> Watch:
+    """A watch of states that have the rates of this likelihood."""
+    return lambda iteration, state: watch(iteration, replace(state, rates=flipped.rates))
+
+
+def _last_step(
+    soft: Likelihood, climb: Run, objective: Objective, options: Options, rng: np.random.Generator, watch: Watch
+) -> Solution:
+    """The convex problem at the top of a climb, solved with a proof; after an interrupt, one step of it."""
+    near = State.at(climb.state.matrix, *climb.state.thresholds)
+    brief = replace(options, max_iter=1) if climb.ending.is_early else options
+    last = solve(objective.with_likelihood(soft), brief, rng=rng, watch=watch, start=near, stay_near=True)
+    if climb.ending is Ending.INTERRUPTED:
+        last = replace(last, certificate=_interrupted(last.certificate, options))
+    return last
+
+
+def _joined(
+    plain: Solution | None,
+    climb: Run,
+    last: Solution,
+    recorder: Recorder,
+    objective: Objective,
+    flipped: Flipped,
+    *,
+    is_settled: bool,
+) -> Solution:
+    """The last step, with the loss of the likelihood with flips and the history of all steps."""
+    evaluation = objective.with_likelihood(flipped).evaluate(last.squared, last.thresholds)
+    loss = evaluation.loss - flipped.penalty(last.thresholds)
+    certificate = _certificate(last.certificate, loss, flipped.described, is_settled)
+    # Bounds proven along the way are for other problems than the last.
+    before, n_before = ((), 0) if plain is None else (plain.history, plain.n_iter)
+    steps = [replace(step, gap=np.inf) for step in (*before, *recorder.steps)]
+    penalty = last.certificate.objective - last.certificate.loss
+    end = FitStep(certificate.n_passes, loss + penalty, certificate.gap)
+    return replace(last, certificate=certificate, n_iter=n_before + climb.n_iter + last.n_iter, history=(*steps, end))
+
+
+def _best_on_ray(problem: Problem, flipped: Flipped, plain: Solution) -> tuple[State, Flipped]:
+    """The likeliest multiple of the solution without flips, with its best thresholds and flip rates: no pass.
+
+    Without flips, flipped labels make M smaller, and there the likeliest rates may be zero although others are better
+    for a larger M.
+    """
+    source, least = problem.objective.source, problem.cone.least
+    found, lowest = (plain.state, flipped), np.inf
+    for scale in _SCALES:
+        squared, thresholds, likelihood = scale * plain.squared, scale * plain.thresholds, flipped
+        for _ in range(_RAY_ROUNDS):
+            likelihood = likelihood.with_best_rates(source, squared, thresholds)
+            thresholds, evaluation = likelihood.best_thresholds(source, squared, thresholds, least, _RAY_TOL)
+        matrix = scale * plain.state.matrix
+        value = replace(problem, objective=problem.objective.with_likelihood(likelihood)).value(evaluation, matrix)
+        if value < lowest:
+            found, lowest = (State.at(matrix, *thresholds), likelihood), value
+    return found
+
+
+def _climb_from(
+    start: State,
+    objective: Objective,
+    flipped: Flipped,
+    estimate: bool,
+    options: Options,
+    rng: np.random.Generator,
+    watch: Watch,
+) -> tuple[Solution, Flipped]:
+    """Maximise from a point close to the maximum, without a certificate."""
+    if estimate:
+        squared = objective.quadratic_forms(start.matrix)
+        flipped = flipped.with_best_rates(objective.source, squared, start.thresholds)
+    climber = Alternating(options.problem(objective), rng, flipped, estimate=estimate, rank=options.rank)
+    climb = run(climber, partial(climber.resume, start), Limits(0.0, _MOST_FLIP_ROUNDS, watch)).state
+    top: FlipState = climb.memory
+    near = State.at(climb.matrix, *climb.thresholds)
+    there = replace(options, max_iter=0)
+    found = solve(objective.with_likelihood(top.likelihood), there, rng=rng, watch=watch, start=near)
+    return found, top.likelihood
+
+
+def _interrupted(certificate: Certificate, options: Options) -> Certificate:
+    """The certificate after an interrupt, before the maximisation was complete."""
+    outcome, is_proven = Outcome.INTERRUPTED, certificate.lower_bound > 0.0
+    advice = advise(
+        outcome, gap=certificate.gap, is_proven=is_proven, tol=options.tol, rank=options.rank, max_iter=options.max_iter
+    )
+    return replace(certificate, converged=False, outcome=outcome, advice=advice)
+
+
+def _certificate(convex: Certificate, loss: float, rates: str, is_settled: bool) -> Certificate:
+    """The certificate of the last step, with the loss of the likelihood with flips."""
+    advice = (
+        convex.advice + f" The proof holds each label's probability of being flipped fixed at its estimate; {rates}."
+    )
+    if not is_settled:
+        advice += (
+            " Nearly all other labels are right, so M / tau is determined, but not the scale of M and tau, and thus "
+            "how sharply probabilities change at the threshold."
+        )
+    return replace(convex, loss=loss, advice=advice, globally_optimal=False)

@@ -272,8 +272,8 @@ class Evaluation:
 
 
 # The search for a threshold: its maximum number of steps, and its range relative to the squared distances.
-_MOST_STEPS = 200
-_BEYOND = 1e3
+_MOST_SEARCH_STEPS = 200
+_SEARCH_RANGE = 1e3
 
 
 class Likelihood(ABC):
@@ -561,10 +561,10 @@ class CloseFar(Likelihood):
         """Use safeguarded Newton steps until the slopes are at most `tol`, or >= 0 for a threshold at `least`."""
         floor = float(least[0])
         smallest, largest = source.extremes(squared)
-        low, high = max(smallest - _BEYOND, floor), max(largest + _BEYOND, floor)
+        low, high = max(smallest - _SEARCH_RANGE, floor), max(largest + _SEARCH_RANGE, floor)
         threshold = min(max(float(start[0]), low), high)
         tried = set()  # the ends of the bracket, to which a step from a flat tail may return
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MOST_SEARCH_STEPS):
             here = source.evaluate(self, squared, np.array([threshold]), order=2)
             slope = float(here.slopes[0])
             if abs(slope) <= tol or (threshold == floor and slope >= 0.0):
@@ -612,7 +612,7 @@ def best_several(
     thresholds = np.maximum(start, least)
     here = evaluate(thresholds)
     second = here.curvature.thresholds
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MOST_SEARCH_STEPS):
         free = ~((thresholds <= least) & (here.slopes >= 0.0))
         if np.abs(here.slopes[free]).max(initial=0.0) <= tol:
             break

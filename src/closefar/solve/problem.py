@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +18,6 @@ from closefar.arrays import Array, BoolArray, FloatArray, IndexArray
 from closefar.packed import packed_size
 from closefar.rows import RowSource
 from closefar.solve.likelihood import Curvature, Evaluation, Likelihood
-from closefar.solve.supervision import supervisor
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The feasible set of M and thresholds.
@@ -93,6 +98,77 @@ def psd_factor(matrix: FloatArray, cutoff: float = 1e-12) -> FloatArray:
     keep = values > max(cutoff * values[-1], 1e-14)
     factor: FloatArray = vectors[:, keep] * np.sqrt(values[keep])
     return factor
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The time that a fit may take, which may end at any of its passes over the rows.
+
+
+class OutOfTime(Exception):  # noqa: N818  # no error: the fit ends with what it has
+    """The time of a fit is over; `near` is what it has by then, to start from."""
+
+    def __init__(self, near: Any = None) -> None:
+        super().__init__()
+        self.near = near
+
+
+class Supervisor:
+    """What holds for all runs of a fit.
+
+    Attributes
+    ----------
+    max_time : float, optional
+        The time that the fit may take, in seconds from now.
+    on_pass : callable, optional
+        Called with the number of passes over the data whenever one begins.
+    timed_out : bool
+        Whether a run ended because the time was over.
+    """
+
+    def __init__(self, max_time: float | None = None, on_pass: Callable[[float], None] | None = None) -> None:
+        self.max_time = max_time
+        self.on_pass = on_pass
+        self.timed_out = False
+        self._deadline = math.inf if max_time is None else time.monotonic() + max_time
+        self._may_raise = False
+
+    @property
+    def is_over(self) -> bool:
+        return self._deadline < math.inf and time.monotonic() >= self._deadline
+
+    def note_pass(self, count: float) -> None:
+        """End the step under way if the time is over."""
+        if self.on_pass is not None:
+            self.on_pass(count)
+        if self._may_raise and self.is_over:
+            raise OutOfTime
+
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Within this, a pass may end the computation: there is a state to keep."""
+        self._may_raise = True
+        try:
+            yield
+        finally:
+            self._may_raise = False
+
+
+_CURRENT: ContextVar[Supervisor] = ContextVar("supervisor", default=Supervisor())  # noqa: B039  # it limits nothing
+
+
+def supervisor() -> Supervisor:
+    """The supervisor of the fit that this is part of."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def supervised(by: Supervisor) -> Iterator[None]:
+    """Supervise the runs within this."""
+    token = _CURRENT.set(by)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -186,7 +262,7 @@ class Objective:
         """Minimise over the thresholds at known squared distances: no pass over the rows."""
         return self.source.best_thresholds(self.likelihood, squared, start, least, tol)
 
-    def along(self, squared: Array, scale: float, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def scale_derivatives(self, squared: Array, scale: float, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the first and second derivatives in (scale, thresholds) for scaled distances: no pass."""
         here = self.evaluate(scale * squared, thresholds, order=2)
         curvature = here.curvature
@@ -313,7 +389,7 @@ _LEAST_PER_PARAMETER, _MOST_PER_PARAMETER = 32, 128
 # is no larger than the second share; if it is no larger than the first, it takes little time and memory.
 _SMALL_SHARE, _LARGEST_SHARE = 1.0 / 24.0, 1.0 / 6.0
 
-_MOST_THRESHOLDS = 16  # each is as much work as half a pass over the sample
+_MOST_SAMPLED_THRESHOLDS = 16  # each is as much work as half a pass over the sample
 
 # Where each pass is a round trip to other processes, passes over a sample in this one may take longer to save some.
 _LARGEST_REMOTE_SHARE = 1.0 / 2.0
@@ -330,7 +406,7 @@ def enough_for_hessian(objective: Objective) -> bool:
     """Whether that share is enough, so that steps with its Hessian converge quickly."""
     n_sampled = objective.n_judgements * _largest_share(objective)
     has_many = n_sampled >= _LEAST_PER_PARAMETER * packed_size(objective.n_directions)
-    return has_many and objective.likelihood.n_thresholds <= _MOST_THRESHOLDS
+    return has_many and objective.likelihood.n_thresholds <= _MOST_SAMPLED_THRESHOLDS
 
 
 def _largest_share(objective: Objective) -> float:

@@ -21,10 +21,9 @@ from closefar import packed
 from closefar.arrays import TINY, Array, FloatArray, as_float64, to_numpy
 from closefar.rows import BlockRows
 from closefar.solve.bound import proven_bound
-from closefar.solve.loop import Limits, Run, Solver, State, run, unwatched
-from closefar.solve.problem import Cone, Problem
-from closefar.solve.solvers.newton import Newton
-from closefar.solve.supervision import supervisor
+from closefar.solve.loop import Limits, Run, Solver, State, ignore_progress, run
+from closefar.solve.newton import Newton
+from closefar.solve.problem import Cone, Problem, supervisor
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Separable labels: some metric gets every label right, so the likelihood has no finite maximum.
@@ -35,12 +34,10 @@ _SHARE, _RELATIVE = 1e-3, 0.01
 
 # Newton steps that gain less than the first share of the objective hardly change which labels are right; they go on to
 # the second if all are.
-_ROUGH, _PRECISE = 1e-5, 1e-10
+_HARDLY_GAINS, _GAINS_NOTHING = 1e-5, 1e-10
 
 
-def widest_margin(
-    kind: type[Solver], problem: Problem, separated: Run, rng: np.random.Generator, limits: Limits
-) -> Run:
+def max_margin(kind: type[Solver], problem: Problem, separated: Run, rng: np.random.Generator, limits: Limits) -> Run:
     """Replace an arbitrary separating metric by one with a wide margin.
 
     As the penalty falls to zero, its solution tends to the direction of largest margin; the first
@@ -68,12 +65,12 @@ def _follow(kind: type[Solver], problem: Problem, state: State | None, rng: np.r
         solver = kind(problem, _SHARE * problem.alpha, rng)
         begin = partial(_begin, solver, state)
         return run(solver, begin, Limits(solver.tol, limits.max_iter, limits.watch, relative_tol=_RELATIVE))
-    newton, without_proof = Newton(problem, _ROUGH, rng), Limits(0.0, limits.max_iter, limits.watch)
+    newton, without_proof = Newton(problem, _HARDLY_GAINS, rng), Limits(0.0, limits.max_iter, limits.watch)
     newton.proves = False
     path = run(newton, partial(_start, newton, state), without_proof)
     if path.ending.is_early or path.state.least_margin <= 0.0:
         return path
-    newton.tol = _PRECISE
+    newton.tol = _GAINS_NOTHING
     rest = run(newton, partial(newton.resume, path.state), without_proof)
     return replace(rest, n_iter=path.n_iter + rest.n_iter)
 
@@ -103,10 +100,12 @@ def _largest_penalty(problem: Problem) -> float:
 
 # If the smallest reward fails, it is approached from larger ones.
 _MULTIPLES = (1.0, 100.0, 10.0, 1.0)
-_MOST_STEPS = 30
+_MOST_REWARDED_STEPS = 30
 
 
-def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.random.Generator, tol: float) -> Run:
+def bound_by_negative_penalty(
+    kind: type[Solver], problem: Problem, found: Run, rng: np.random.Generator, tol: float
+) -> Run:
     """Prove a bound if the curvature is discontinuous (Laplace noise), so that no Newton step leads into the dual cone.
 
     Near the minimum of R - reward tr M, the gradient of R is at least the reward times the identity;
@@ -117,13 +116,13 @@ def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.
     reward = 0.3 * tol / max(problem.cone.trace(state.matrix), 1.0)
     for multiple in _MULTIPLES:
         solver = kind(replace(problem, alpha=-multiple * reward), tol, rng)
-        near = run(solver, partial(solver.resume, near), Limits(0.0, _MOST_STEPS, unwatched)).state
+        near = run(solver, partial(solver.resume, near), Limits(0.0, _MOST_REWARDED_STEPS, ignore_progress)).state
         squared = problem.objective.quadratic_forms(near.matrix)
         point = problem.known(near.matrix, *problem.minimise_threshold(squared, near.thresholds))
         if point.value < state.objective - 0.5 * tol:
             state = replace(state, matrix=point.matrix, factor=None, thresholds=point.thresholds, objective=point.value)
         state = replace(state, bound=max(state.bound, proven_bound(point, state.objective)))
-        if state.gap <= tol or supervisor().has_ended_a_run:
+        if state.gap <= tol or supervisor().timed_out:
             break
     return replace(found, state=state)
 
@@ -137,9 +136,9 @@ _MOST_CANDIDATES = 64
 # Labels with 4 p (1 - p) above this count as uncertain; those of a rare kind still are when a fit has converged.
 _IN_DOUBT = (0.5, 0.05, 0.005, 0.0005)
 
-_NULL = 1e-11  # an eigenvalue of a Gram matrix of unit vectors, relative to the largest
-_ZERO = 1e-5  # a change of a margin, relative to the largest
-_MOST_ROUNDS = 20
+_NULL_EIGENVALUE = 1e-11  # an eigenvalue of a Gram matrix of unit vectors, relative to the largest
+_ZERO_CHANGE = 1e-5  # a change of a margin, relative to the largest
+_MOST_NULL_ROUNDS = 20
 
 # So many rows per dimension usually prove that a null space is empty; they are looked for among so many times as many.
 _PER_DIMENSION = 4
@@ -182,7 +181,7 @@ def _free_directions(rows: BlockRows, sample: _Sample, signs: Array) -> FloatArr
     if free.shape[1] == 0:
         return None
     along, lengths = rows.squared_distances(free), rows.squared_distances(np.eye(len(free)))
-    return free @ free.T if rows.extremes(along - _ZERO**2 * lengths)[1] > 0.0 else None
+    return free @ free.T if rows.extremes(along - _ZERO_CHANGE**2 * lengths)[1] > 0.0 else None
 
 
 class _Sample(NamedTuple):
@@ -241,14 +240,14 @@ def _null_space(
     if _has_full_rank(gram):
         return np.zeros((size, 0))
     values, vectors = np.linalg.eigh(gram)
-    basis: FloatArray = vectors[:, values <= _NULL * max(values[-1], 1.0)]
+    basis: FloatArray = vectors[:, values <= _NULL_EIGENVALUE * max(values[-1], 1.0)]
     return basis
 
 
 def _has_full_rank(gram: FloatArray) -> bool:
     """Whether it clearly has full rank, by a Cholesky factorisation, ten times as fast as eigenvalues."""
     try:
-        np.linalg.cholesky(gram - _NULL * max(float(np.trace(gram)), 1.0) * np.eye(len(gram)))
+        np.linalg.cholesky(gram - _NULL_EIGENVALUE * max(float(np.trace(gram)), 1.0) * np.eye(len(gram)))
     except np.linalg.LinAlgError:
         return False
     return True
@@ -313,9 +312,9 @@ def _around_threshold(rows: BlockRows, signs: Array, basis: FloatArray) -> tuple
     changes = _changes(rows, signs, basis)
     gain = changes.sum(axis=0)
     constraints = [basis[-1], *(packed.form_gradients(np.eye(d)) @ basis[:-1])]
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MOST_NULL_ROUNDS):
         program = linprog(-gain, A_ub=-np.array(constraints), b_ub=np.zeros(len(constraints)), bounds=(-1.0, 1.0))
-        if program.x is None or -program.fun <= _ZERO * np.abs(gain).sum():
+        if program.x is None or -program.fun <= _ZERO_CHANGE * np.abs(gain).sum():
             return None
         matrix, threshold = packed.split(basis @ program.x, d)
         values, vectors = np.linalg.eigh(matrix)
@@ -334,5 +333,5 @@ def _is_recession(changes: FloatArray, basis: FloatArray, direction: FloatArray)
     coefficients, size = basis.T @ direction, float(np.linalg.norm(direction))
     agreed = changes @ coefficients
     largest = float(agreed.max(initial=0.0))
-    is_within = float(np.linalg.norm(direction - basis @ coefficients)) <= _ZERO * size
-    return is_within and largest > 1e-3 * size and float(agreed.min()) >= -_ZERO * largest
+    is_within = float(np.linalg.norm(direction - basis @ coefficients)) <= _ZERO_CHANGE * size
+    return is_within and largest > 1e-3 * size and float(agreed.min()) >= -_ZERO_CHANGE * largest

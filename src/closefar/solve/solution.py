@@ -10,12 +10,15 @@ import numpy as np
 
 from closefar.arrays import Array, FloatArray
 from closefar.packed import packed_size
+from closefar.solve.bound import prove_bound
 from closefar.solve.certificate import Certificate, Outcome, advise
+from closefar.solve.fista import Fista, Sampled
 from closefar.solve.likelihood import Evaluation
-from closefar.solve.loop import Ending, FitStep, Limits, Recorder, Run, Solver, State, Watch, run, unwatched
+from closefar.solve.loop import Ending, FitStep, Limits, Recorder, Run, Solver, State, Watch, ignore_progress, run
+from closefar.solve.low_rank import Factor, LowRank
+from closefar.solve.newton import Newton
 from closefar.solve.problem import Cone, Objective, Problem, enough_for_hessian, psd_factor
-from closefar.solve.separation import widest_margin, with_reward_proof
-from closefar.solve.solvers import SOLVERS, Factor, LowRank, Newton
+from closefar.solve.separation import bound_by_negative_penalty, max_margin
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A learned origin in the solver's coordinates: from free linear terms to a finite point.
@@ -52,19 +55,27 @@ def with_free_corner(cone: Cone, state: State) -> State:
     return replace(state, matrix=matrix, thresholds=state.thresholds - float(state.matrix[-1, -1]))
 
 
+SOLVERS: dict[str, type[Solver]] = {
+    "newton": Newton,
+    "fista": Fista,
+    "factor": Factor,
+    "lowrank": LowRank,
+    "sampled": Sampled,
+}
+
 # With more columns, a limited rank is solved without the convex problem, which would take longer.
-_MANY_COLUMNS = 128
+_DIRECT_RANK_COLUMNS = 128
 
 # The most that the projections of all rows may take: the second if columns are many, where gradient steps in M, which
 # need no projections, are too slow.
 _PROJECTION_BYTES, _MOST_PROJECTION_BYTES = 1 << 28, 1 << 31
-_LONG_PASS = 1e9  # multiplications
+_LONG_REMOTE_PASS = 1e9  # multiplications
 _WORTH_FUSING = 1 << 20  # judgements
 _TYPICAL_RANK = 128  # at most, of metrics of many columns
 
 # Fits that are only compared: their tolerance, the accuracy of the quadratic model of a step, relative to what it
 # gains, and the most steps.  With flips, steps add up, and a model is solved better.
-_ROUGH, _ROUGH_MODEL, _FINE_MODEL, _STEPS = 1e-2, 1e-2, 1e-3, 40
+_COMPARING_TOL, _COMPARING_MODEL, _FINE_MODEL, _COMPARING_STEPS = 1e-2, 1e-2, 1e-3, 40
 
 
 @dataclass(frozen=True)
@@ -128,23 +139,32 @@ def solve(
 ) -> Solution:
     """Minimise R(M, thresholds) + alpha tr M over the feasible set, with M of at most the given rank.
 
-    `start` is a feasible state close to the optimum.  If the rank is limited, the search within it
-    begins at the convex solution or, with `stay_near`, at `start`.
+    `start` is a feasible state close to the optimum; if its gap was proven, that is tried again first.  If the rank
+    is limited, the search within it begins at the convex solution or, with `stay_near`, at `start`.
     """
     problem = options.problem(objective)
     recorder = Recorder(objective.passes, watch)
-    kind = _kind(problem, options)
-    if options.rank is not None and kind is LowRank and objective.n_directions > _MANY_COLUMNS:
-        solver = LowRank(problem, options.tol, rng, options.rank)
+    kind, proven = _kind(problem, options), None
+    if start is not None and start.gap < np.inf:
+        if options.rank is None and kind is not LowRank:  # whose own proof takes fewer passes
+            proven = _prove_again(problem, start, options.limits(problem, recorder))
+        start = replace(start, objective=np.inf, bound=0.0)
+    if proven is not None:
+        found = proven
+    elif options.rank is not None and kind is LowRank and objective.n_directions > _DIRECT_RANK_COLUMNS:
+        solver: Solver = LowRank(problem, options.tol, rng, options.rank)
         found = run(solver, _start(solver, start), options.limits(problem, recorder))
     else:
         found = _solve_convex(kind, problem, options, recorder, rng, start)
         if options.rank is not None and options.rank < _factor(found.state).shape[1]:
             near = replace(start, bound=found.state.bound) if stay_near and start is not None else found.state
             within = LowRank if kind is LowRank else Factor
-            limits = options.limits(problem, recorder)
-            restricted = _restrict(within(problem, options.tol, rng, options.rank), found.ending, near, limits)
-            found = replace(restricted, n_iter=found.n_iter + restricted.n_iter)
+            solver = within(problem, options.tol, rng, options.rank)
+            if found.ending.is_early:  # only truncate the metric
+                found = replace(found, state=solver.resume(near))
+            else:
+                restricted = run(solver, partial(solver.resume, near), options.limits(problem, recorder))
+                found = replace(restricted, n_iter=found.n_iter + restricted.n_iter)
     thresholds, factor = found.state.thresholds, _factor(found.state)
     squared = found.state.squared if found.state.factor is not None else None
     squared = objective.squared_distances(factor) if squared is None else squared
@@ -157,7 +177,12 @@ def solve(
 
 
 def solve_roughly(
-    objective: Objective, options: Options, start: State | None = None, *, tol: float = _ROUGH, n_steps: int = _STEPS
+    objective: Objective,
+    options: Options,
+    start: State | None = None,
+    *,
+    tol: float = _COMPARING_TOL,
+    n_steps: int = _COMPARING_STEPS,
 ) -> State:
     """Minimise without a proof, as part of a longer computation: by default for comparing held-out losses."""
     found = run_roughly(objective, options, start, tol=tol, n_steps=n_steps)
@@ -167,7 +192,13 @@ def solve_roughly(
 
 
 def run_roughly(
-    objective: Objective, options: Options, start: State | None, *, tol: float, n_steps: int, watch: Watch = unwatched
+    objective: Objective,
+    options: Options,
+    start: State | None,
+    *,
+    tol: float,
+    n_steps: int,
+    watch: Watch = ignore_progress,
 ) -> Run:
     """Minimise without a proof, which also suits a risk that is not convex.
 
@@ -180,9 +211,9 @@ def run_roughly(
         solver = LowRank(problem, tol, rng, options.rank, proves=False)
     elif d <= 16 or (d <= 32 and n >= 16 * packed_size(d)):
         solver = Newton(problem, tol, rng)
-        solver.proves, solver.is_rough = False, tol >= _ROUGH
+        solver.proves, solver.is_rough = False, tol >= _COMPARING_TOL
         if tol >= _FINE_MODEL:
-            solver.inexactness = _ROUGH_MODEL if solver.is_rough else _FINE_MODEL
+            solver.inexactness = _COMPARING_MODEL if solver.is_rough else _FINE_MODEL
     elif objective.source.can_project and not problem.cone.has_constant:
         solver = LowRank(problem, tol, rng, proves=False)
     else:
@@ -204,7 +235,7 @@ def _kind(problem: Problem, options: Options) -> type[Solver]:
 def choose_solver(objective: Objective, *, is_limited: bool = False) -> str:
     """Choose a dense Hessian if it costs less than the gradient steps that it saves."""
     d, n = objective.n_directions, objective.n_judgements
-    is_long = 4.0 * n * d**2 >= _LONG_PASS
+    is_long = 4.0 * n * d**2 >= _LONG_REMOTE_PASS
     if objective.source.is_remote and (d > 16 or is_long) and enough_for_hessian(objective):
         return "sampled"  # a step is one round trip
     has_many = n >= 16 * packed_size(d)
@@ -214,7 +245,7 @@ def choose_solver(objective: Objective, *, is_limited: bool = False) -> str:
         return "newton"
     # Projections are kept at a point and along a line: on half as many columns or, of many, on a low rank.
     takes = 2 * 8 * objective.source.n_projected * min(d // 2, _TYPICAL_RANK)
-    most = _PROJECTION_BYTES if d <= _MANY_COLUMNS else _MOST_PROJECTION_BYTES
+    most = _PROJECTION_BYTES if d <= _DIRECT_RANK_COLUMNS else _MOST_PROJECTION_BYTES
     is_projected = objective.source.can_project and takes <= most
     if enough_for_hessian(objective) and not (is_limited and is_projected):
         return "sampled"
@@ -245,20 +276,24 @@ def _solve_convex(
     found = run(solver, _start(solver, start), limits)
     if found.ending is Ending.SEPARABLE:
         # Not recorded, since its penalties differ from this objective's.
-        found = widest_margin(kind, problem, found, rng, replace(limits, watch=recorder.watch))
+        found = max_margin(kind, problem, found, rng, replace(limits, watch=recorder.watch))
     if options.proves and found.ending is Ending.STUCK and problem.alpha == 0.0 and not problem.cone.has_constant:
-        found = with_reward_proof(kind, problem, found, rng, limits.tol)
+        found = bound_by_negative_penalty(kind, problem, found, rng, limits.tol)
     if problem.cone.has_constant and found.state.matrix[-1, -1] == 0.0:
         moved = with_finite_origin(problem.cone, found.state, 0.25 * options.tol)
         found = replace(found, state=replace(moved, factor=None))
     return found
 
 
-def _restrict(solver: Solver, ending: Ending, near: State, limits: Limits) -> Run:
-    """Continue within a limited rank; after an interrupt only truncate the metric to it."""
-    if ending.is_early:
-        return Run(solver.resume(near), ending, n_iter=0)
-    return run(solver, partial(solver.resume, near), limits)
+def _prove_again(problem: Problem, start: State, limits: Limits) -> Run | None:
+    """The state itself, if its gap can be proven here too; what was proven elsewhere is not believed."""
+    if start.gap > limits.tol or problem.cone.has_constant:
+        return None
+    point = problem.at(start.matrix, start.thresholds)
+    least_margin = point.evaluation.least_margin
+    state = replace(start, objective=point.value, bound=prove_bound(point, limits.tol), least_margin=least_margin)
+    limits.watch(0, state)
+    return Run(state, Ending.CONVERGED, 0) if state.gap <= limits.tol else None
 
 
 def _certify(problem: Problem, options: Options, found: Run, evaluation: Evaluation, objective: float) -> Certificate:

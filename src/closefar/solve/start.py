@@ -8,11 +8,11 @@ from closefar.arrays import TINY, Array, FloatArray
 from closefar.solve.problem import Problem
 
 # The judgements that a spectrum is fitted to, and the most steps; a step that gains less than this share is the last.
-_FITTED = 2048
-_MOST_STEPS = 5
+_FITTED_JUDGEMENTS = 2048
+_MOST_SPECTRUM_STEPS = 5
 _LEAST_GAIN = 0.03
-_MOST_THRESHOLDS = 16  # that are fitted with it
-_LONGEST_STEP = 3.0  # relative to the eigenvalues and the threshold
+_MOST_FITTED_THRESHOLDS = 16  # that are fitted with it
+_LONGEST_SPECTRUM_STEP = 3.0  # relative to the eigenvalues and the threshold
 
 
 def moment_start(problem: Problem, accuracy: float = 1e-4) -> tuple[FloatArray, FloatArray]:
@@ -48,7 +48,7 @@ def fit_scale(
         thresholds, here = problem.minimise_threshold(scale * squared, thresholds, tol=1e-6)
         return _fit_together(problem, squared, scale, thresholds, here.loss + scale * penalty, penalty, accuracy)
     for _ in range(8):
-        gradient, hessian = objective.along(squared, scale, thresholds)
+        gradient, hessian = objective.scale_derivatives(squared, scale, thresholds)
         gradient[0] += penalty
         damped = hessian + (1e-12 * np.trace(hessian) + TINY) * np.eye(len(hessian))
         step = np.linalg.solve(damped, gradient)
@@ -71,7 +71,7 @@ def _fit_together(
     """Fit the scale and several thresholds by Newton steps that are halved until they lower the value."""
     objective, least = problem.objective, problem.cone.least
     for _ in range(8):
-        gradient, hessian = objective.along(squared, scale, thresholds)
+        gradient, hessian = objective.scale_derivatives(squared, scale, thresholds)
         gradient[0] += penalty
         damped = hessian + (1e-12 * np.trace(hessian) + TINY) * np.eye(len(hessian))
         step, length = np.linalg.solve(damped, gradient), 1.0
@@ -96,9 +96,9 @@ def spectral_start(problem: Problem, rng: np.random.Generator) -> tuple[FloatArr
     Its eigenvectors are those of the moments in `moment_start`; its eigenvalues are fitted to a sample by Newton steps.
     """
     objective, cone = problem.objective, problem.cone
-    share = _FITTED / objective.n_judgements
+    share = _FITTED_JUDGEMENTS / objective.n_judgements
     few = problem if share >= 0.5 else problem.sample(share, rng)
-    if few is None or cone.has_constant or len(cone.least) > _MOST_THRESHOLDS:
+    if few is None or cone.has_constant or len(cone.least) > _MOST_FITTED_THRESHOLDS:
         return moment_start(problem)
     values, basis = np.linalg.eigh(_centred_moments(problem))
     squared = few.objective.squared_distances(basis * np.sqrt(np.maximum(values, 0.0)))
@@ -110,7 +110,7 @@ def _fit_spectrum(few: Problem, basis: FloatArray, x: FloatArray) -> tuple[Float
     """Minimise over x = (eigenvalues, threshold) >= 0 of a metric with these eigenvectors."""
     least, d = np.append(np.zeros(len(basis)), few.cone.least), len(basis)
     best, best_value = x, np.inf
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MOST_SPECTRUM_STEPS):
         point = few.at((basis * x[:d]) @ basis.T, x[d:])
         if not point.value < best_value:
             break
@@ -127,6 +127,6 @@ def _fit_spectrum(few: Problem, basis: FloatArray, x: FloatArray) -> tuple[Float
         damped = hessian + (1e-6 * np.trace(hessian) + TINY) * np.eye(len(hessian))
         step = np.zeros_like(x)
         step[free] = -np.linalg.solve(damped[np.ix_(free, free)], gradient[free])
-        longest = _LONGEST_STEP * float(np.linalg.norm(x))
+        longest = _LONGEST_SPECTRUM_STEP * float(np.linalg.norm(x))
         x = np.maximum(x + step * min(1.0, longest / max(float(np.linalg.norm(step)), TINY)), least)
     return (basis * best[:d]) @ basis.T, best[d:]

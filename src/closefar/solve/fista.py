@@ -1,4 +1,8 @@
-"""Newton steps with the Hessian of a sample, for so many judgements that passes over all of them should be few."""
+"""Accelerated projected gradient on M: on all judgements, for many columns if a Hessian is too large, or on a model.
+
+The model is that of Newton steps with the Hessian of a sample, for so many judgements that passes over all of them
+should be few.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +13,139 @@ from typing import NamedTuple
 
 import numpy as np
 
-from closefar.arrays import BoolArray, FloatArray
-from closefar.solve.bound import lower_bound
-from closefar.solve.conjugate_gradient import HessianSolver, sample_model
+from closefar.arrays import Array, BoolArray, FloatArray
+from closefar.solve.bound import HessianSolver, lower_bound, prove_bound, proven_bound, sample_model
+from closefar.solve.likelihood import Evaluation
 from closefar.solve.loop import Solver, State
 from closefar.solve.problem import Point, Problem, enough_for_hessian, share_for_hessian
-from closefar.solve.solvers.fista import Fista
 from closefar.solve.start import moment_start
-from closefar.solve.supervision import Entry
+
+_MOST_APPROACHING = 200  # of an approach without a proof
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A metric with its squared distances and its best thresholds."""
+
+    matrix: FloatArray
+    squared: Array
+    thresholds: FloatArray
+
+
+@dataclass(frozen=True)
+class _Iterate(_Place):
+    """A place with its penalised risk."""
+
+    evaluation: Evaluation
+    value: float
+
+
+@dataclass(frozen=True)
+class _FistaMemory:
+    here: _Iterate
+    before: _Place
+    momentum: float  # Nesterov's t
+    smoothness: float  # the local Lipschitz constant of the gradient
+    residual: float  # length of the last step times `smoothness`
+    certify_below: float  # try to prove the gap once `residual` is below this
+
+
+class Fista(Solver):
+    """FISTA with restarts and backtracking; thresholds are optimised at every point.
+
+    The gap is proven by `bound.lower_bound` with conjugate gradients, once the residual
+    indicates that it is small enough.
+    """
+
+    def start(self) -> State:
+        return self._begin(*moment_start(self.problem))
+
+    def resume(self, state: State) -> State:
+        return self._begin(state.matrix, state.thresholds)
+
+    def step(self, state: State) -> State:
+        last: _FistaMemory = state.memory
+        accuracy = min(1e-4 * last.residual, 1e-6) if self.problem.alpha == 0.0 else 1e-14
+        momentum = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * last.momentum**2))
+        base = self._extrapolate(last, (last.momentum - 1.0) / momentum, accuracy)
+        point = self.problem.known(base.matrix, base.thresholds, base.evaluation)
+        gradient = point.gradient
+        smoothness = last.smoothness
+        while True:
+            here = self._iterate(base.matrix - gradient / smoothness, base, accuracy)
+            change = here.matrix - base.matrix
+            moved = float(np.sum(change * change))
+            model = base.value + float(np.sum(gradient * change)) + 0.5 * smoothness * moved
+            if here.value <= model + 1e-14 or smoothness * moved < 1e-13:
+                break
+            smoothness *= 1.5
+        if float(np.sum(change * (here.matrix - last.here.matrix))) < 0.0:
+            momentum = 1.0  # the step reversed direction: restart
+        residual = smoothness * math.sqrt(moved)
+        before = _Place(last.here.matrix, last.here.squared, last.here.thresholds)
+        memory = _FistaMemory(here, before, momentum, 0.97 * smoothness, residual, last.certify_below)
+        bound = state.bound
+        if self.problem.alpha > 0.0:
+            bound = max(bound, proven_bound(point, here.value))
+        new = _fista_state(here, bound, memory)
+        return self._certify(new) if residual <= last.certify_below * math.sqrt(smoothness) else new
+
+    def approach(self, state: State, tol: float) -> State:
+        """Step until the gap is probably below `tol`, which is not proven; a solver with a tolerance of zero does."""
+        for _ in range(_MOST_APPROACHING):
+            state = self.step(state)
+            memory: _FistaMemory = state.memory
+            if memory.residual <= 0.3 * math.sqrt(tol * memory.smoothness) or state.least_margin > 0.0:
+                break
+        return state
+
+    def _begin(self, matrix: FloatArray, thresholds: FloatArray) -> State:
+        here = self._settle(*self.problem.project(matrix), thresholds, accuracy=1e-6)
+        certify_below = 0.3 * math.sqrt(max(self.tol, 1e-14))
+        return _fista_state(here, 0.0, _FistaMemory(here, here, 1.0, 0.3, residual=1e-2, certify_below=certify_below))
+
+    def _extrapolate(self, last: _FistaMemory, momentum: float, accuracy: float) -> _Iterate:
+        """Extrapolate beyond the last step; z'Mz is linear in M, so this needs no pass over the data."""
+        here, before = last.here, last.before
+        if momentum == 0.0:
+            return here
+        return self._settle(
+            here.matrix + momentum * (here.matrix - before.matrix),
+            here.squared + momentum * (here.squared - before.squared),
+            here.thresholds + momentum * (here.thresholds - before.thresholds),
+            accuracy,
+        )
+
+    def _iterate(self, target: FloatArray, base: _Iterate, accuracy: float) -> _Iterate:
+        matrix, squared = self.problem.project(target)
+        change = float(np.trace(matrix) - np.trace(base.matrix))
+        guess = self.problem.objective.likelihood.follow(base.thresholds, change)
+        return self._settle(matrix, squared, guess, accuracy)
+
+    def _settle(self, matrix: FloatArray, squared: Array, guess: FloatArray, accuracy: float) -> _Iterate:
+        thresholds, evaluation = self.problem.minimise_threshold(squared, guess, tol=accuracy)
+        return _Iterate(matrix, squared, thresholds, evaluation, self.problem.value(evaluation, matrix))
+
+    def _certify(self, state: State) -> State:
+        memory: _FistaMemory = state.memory
+        here = memory.here
+        exact = self._settle(here.matrix, here.squared, here.thresholds, accuracy=1e-15)
+        point = self.problem.known(exact.matrix, exact.thresholds, exact.evaluation)
+        bound = max(state.bound, prove_bound(point, self.tol))
+        memory = replace(memory, here=exact, certify_below=0.2 * memory.certify_below)
+        return replace(_fista_state(exact, bound, memory), stuck=memory.residual < 1e-12)
+
+
+def _fista_state(here: _Iterate, bound: float, memory: _FistaMemory) -> State:
+    return State(here.matrix, here.thresholds, here.value, bound, here.evaluation.least_margin, memory)
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The quadratic model of the risk whose gradient is that of all judgements and whose Hessian is that of a sample.
 
 
 # The model is minimised until its gradient step is this share of the first one.
-_ACCURATE, _MOST_STEPS = 0.03, 60
+_MODEL_ACCURACY, _MOST_MODEL_STEPS = 0.03, 60
 
 
 class Move(NamedTuple):
@@ -49,7 +171,7 @@ class SampledModel:
         here = before = np.zeros_like(start)
         image = image_before = here
         momentum, smoothness, first = 1.0, 0.1, 0.0
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MOST_MODEL_STEPS):
             following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
             weight = (momentum - 1.0) / following
             base, image_base = here + weight * (here - before), image + weight * (image - image_before)
@@ -68,7 +190,7 @@ class SampledModel:
             momentum = 1.0 if float(np.sum(change * (here - before))) < 0.0 else following
             residual = smoothness * math.sqrt(moved)
             first = first or residual
-            if residual <= _ACCURATE * first:
+            if residual <= _MODEL_ACCURACY * first:
                 break
         return self._move(here, image)
 
@@ -123,7 +245,7 @@ def _least_quadratic(hessian: FloatArray, slopes: FloatArray, least: FloatArray)
 
 _JOINT_MOST_STEPS = 100
 _FIRST_SMOOTHNESS = 0.15
-_GROWTH = 1.5
+_SMOOTHNESS_GROWTH = 1.5
 
 
 def approach_jointly(problem: Problem, tol: float) -> State | None:
@@ -146,7 +268,7 @@ def approach_jointly(problem: Problem, tol: float) -> State | None:
         pull = point.gradient + slope * cone.identity
         if last is not None and _is_too_curved(point, last, smoothness):
             # The last step was too long for this curvature: shorter ones from here, without momentum.
-            smoothness, momentum = _GROWTH * smoothness, 1.0
+            smoothness, momentum = _SMOOTHNESS_GROWTH * smoothness, 1.0
         target = cone.project(base[0] - pull / smoothness), base[1] - 2.0 * slope / smoothness
         moved = math.hypot(float(np.linalg.norm(target[0] - base[0])), target[1] - base[1])
         turned = float(np.sum((base[0] - target[0]) * (target[0] - here[0])))
@@ -172,7 +294,7 @@ def _is_too_curved(point: Point, last: Point, smoothness: float) -> bool:
 
 
 # A sample of its own precedes a sample that is larger than this many times the parameters.
-_SCOUTED = 64
+_SCOUTED_PER_PARAMETER = 64
 
 # The loss of a sample is as accurate as (number of parameters) / (2 times its size); going on below this share of it
 # only fits the sample.
@@ -185,19 +307,19 @@ _PROVE_BELOW = 0.3
 _INEXACT = 0.05
 
 # Steps with a larger decrement need no precise gradient.
-_FAR = 1e-4
+_FAR_DECREMENT = 1e-4
 
 # With a smaller tolerance the last digits matter: steps go on for as long as they gain more than the second number.
-_FINE, _SETTLED, _MOST_POLISHING = 1e-8, 1e-16, 8
+_FINE_TOL, _LAST_DECREMENT, _MOST_LAST_STEPS = 1e-8, 1e-16, 8
 
-_ROUNDING, _FUSED_ROUNDING = 1e-14, 1e-9  # of the objective
+_OBJECTIVE_ROUNDING, _FUSED_ROUNDING = 1e-14, 1e-9  # of the objective
 
 # Steps that do not halve the decrement before the sample is given up: the judgements outside it are different.
-_MOST_SLOW = 3
+_MOST_SLOW_STEPS = 3
 
 
 @dataclass(frozen=True)
-class _Memory:
+class _SampleMemory:
     few: Problem
     point: Point
     decrement: float
@@ -225,20 +347,22 @@ class Sampled(Solver):
 
     def step(self, state: State) -> State:
         last = state.memory
-        if not isinstance(last, _Memory):
+        if not isinstance(last, _SampleMemory):
             return self._plain.step(state)
         model = SampledModel(last.few, last.point)
         move = model.minimise()
         slow = last.slow + 1 if move.decrement > 0.5 * last.decrement else 0
         if move.decrement <= _PROVE_BELOW * self.tol:
             point = last.point if self._near is self.problem else self.problem.at(last.point.matrix, state.thresholds)
-            state = _state(point, max(state.bound, self._prove(last.few, point, model)), last)
+            state = _sample_state(point, max(state.bound, self._prove(last.few, point, model)), last)
             if state.gap <= self.tol:
-                return self._polished(state, last.few, point) if self.tol <= _FINE else state
-        new = None if slow >= _MOST_SLOW else self._search(last.point, move.matrix, move.thresholds, move.decrement)
+                return self._polished(state, last.few, point) if self.tol <= _FINE_TOL else state
+        new = (
+            None if slow >= _MOST_SLOW_STEPS else self._search(last.point, move.matrix, move.thresholds, move.decrement)
+        )
         if new is None:
             return replace(self._plain.resume(state), bound=state.bound)
-        return _state(new, state.bound, _Memory(last.few, new, move.decrement, slow))
+        return _sample_state(new, state.bound, _SampleMemory(last.few, new, move.decrement, slow))
 
     @cached_property
     def _near(self) -> Problem:
@@ -247,22 +371,7 @@ class Sampled(Solver):
 
     def _passes(self, decrement: float) -> Problem:
         """The problem with passes that are precise enough for a step of this decrement."""
-        return _precise(self.problem) if decrement > _FAR else self._near
-
-    def saved(self, state: State) -> Entry | None:
-        last = state.memory
-        if not isinstance(last, _Memory):
-            return {"plain": self._plain.saved(state)}
-        return {"plain": None, "decrement": float(last.decrement), "slow": last.slow}
-
-    def restored(self, state: State, saved: Entry, begun: np.random.Generator) -> State:
-        if saved["plain"] is not None:
-            return self._plain.restored(state, saved["plain"], begun)
-        few = self._sample(begun)
-        if few is None:
-            raise ValueError("the sample of the checkpoint can't be drawn again: the pairs or labels have changed.")
-        point = self._passes(saved["decrement"]).at(state.matrix, state.thresholds)
-        return replace(state, memory=_Memory(few, point, saved["decrement"], saved["slow"]))
+        return _precise(self.problem) if decrement > _FAR_DECREMENT else self._near
 
     @property
     def _plain(self) -> Fista:
@@ -276,7 +385,9 @@ class Sampled(Solver):
 
     def _begin(self, few: Problem, near: State) -> State:
         point = self._passes(np.inf).at(near.matrix, near.thresholds)
-        return _state(point, near.bound if near.memory is None else 0.0, _Memory(few, point, decrement=np.inf))
+        return _sample_state(
+            point, near.bound if near.memory is None else 0.0, _SampleMemory(few, point, decrement=np.inf)
+        )
 
     def _prove(self, few: Problem, point: Point, model: SampledModel) -> float:
         """The bound is verified in full precision, so the steps that lead to it need not be."""
@@ -288,19 +399,19 @@ class Sampled(Solver):
     def _polished(self, state: State, few: Problem, point: Point) -> State:
         """Step on, in full precision, while the decrement falls, since probabilities have the root of its error."""
         bound, decrement = state.bound, np.inf
-        for _ in range(_MOST_POLISHING):
+        for _ in range(_MOST_LAST_STEPS):
             move = SampledModel(few, point).minimise()
-            if not _SETTLED < move.decrement < 0.5 * decrement:
+            if not _LAST_DECREMENT < move.decrement < 0.5 * decrement:
                 break
             new = self.problem.at(point.matrix + move.matrix, point.thresholds + move.thresholds)
-            if new.value > point.value + _ROUNDING:
+            if new.value > point.value + _OBJECTIVE_ROUNDING:
                 break
             point, decrement = new, move.decrement
-        return _state(point, bound, _Memory(few, point, decrement))
+        return _sample_state(point, bound, _SampleMemory(few, point, decrement))
 
     def _search(self, point: Point, matrix: FloatArray, thresholds: FloatArray, decrement: float) -> Point | None:
         """Halve the step until the objective falls; None if the model is wrong."""
-        length, rounding = 1.0, _ROUNDING if self._near is self.problem else _FUSED_ROUNDING
+        length, rounding = 1.0, _OBJECTIVE_ROUNDING if self._near is self.problem else _FUSED_ROUNDING
         while length > 0.1:
             new = self._passes(decrement).at(point.matrix + length * matrix, point.thresholds + length * thresholds)
             if new.value <= point.value - 1e-4 * length * decrement + rounding:
@@ -328,12 +439,12 @@ def _approach(few: Problem, rng: np.random.Generator) -> State | None:
     if objective.source.is_fused:
         return approach_jointly(few.rough, tol)
     solver = Fista(few, 0.0, rng)
-    scouts = few.sample(0.125, rng) if objective.n_judgements >= _SCOUTED * n_parameters else None
+    scouts = few.sample(0.125, rng) if objective.n_judgements >= _SCOUTED_PER_PARAMETER * n_parameters else None
     near = None if scouts is None else _approach(scouts, rng)
     state = solver.start() if near is None else solver.resume(near)
     state = solver.approach(state, tol)
     return None if few.alpha == 0.0 and state.least_margin > 0.0 else state
 
 
-def _state(point: Point, bound: float, memory: _Memory) -> State:
+def _sample_state(point: Point, bound: float, memory: _SampleMemory) -> State:
     return State(point.matrix, point.thresholds, point.value, bound, point.evaluation.least_margin, memory)

@@ -15,7 +15,6 @@ from closefar.solve.likelihood import Curvature
 from closefar.solve.loop import SURPRISING, Solver, State
 from closefar.solve.problem import Cone, Objective, Point, Problem
 from closefar.solve.start import moment_start, spectral_start
-from closefar.solve.supervision import Entry
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The quadratic model of a Newton step, minimised over the feasible (M, thresholds).
@@ -35,24 +34,11 @@ class ConeProgram:
         mean = max(float(np.trace(hessian)) / len(hessian), 1e-6)
         damping = damping * mean
         rho = mean * _typical_eigenvalue(_without_annotators(hessian, cone) / mean) + damping
-        self._set(hessian + damping * np.eye(len(hessian)), damping, rho, cone)
-
-    def _set(self, hessian: FloatArray, damping: float, rho: float, cone: Cone) -> None:
-        self.hessian = hessian
+        self.hessian = hessian + damping * np.eye(len(hessian))
         self.damping = damping
         self.rho = rho
         self.cone = cone
-        self.resolvent = np.linalg.inv(hessian + rho * np.eye(len(hessian)))
-
-    def saved(self) -> Entry:
-        """The program as an array and numbers."""
-        return {"hessian": self.hessian, "damping": float(self.damping), "rho": float(self.rho)}
-
-    @classmethod
-    def restored(cls, saved: Entry, cone: Cone) -> ConeProgram:
-        program = cls.__new__(cls)
-        program._set(saved["hessian"], saved["damping"], saved["rho"], cone)
-        return program
+        self.resolvent = np.linalg.inv(self.hessian + rho * np.eye(len(hessian)))
 
     def solve(self, linear: FloatArray, start: FloatArray, tol: float, max_iter: int = 60) -> FloatArray:
         """Return the splitting variable t; the minimiser is ``project(t)``, its slack rho (project(t) - t)."""
@@ -205,43 +191,40 @@ _DAMPING = 3e-4
 # another unit, or unless the directions that matter are nearly flat, so that there is little damping.
 _UNEVEN = 1e3
 
-_MOST_IDLE_STEPS = 10
+_MOST_IDLE_STEPS = 10  # in a row, with almost no improvement
 
 # With so small a decrement of the next step, the minimiser is accurate.
-_ACCURATE = 1e-11
+_ACCURATE_DECREMENT = 1e-11
 
 # Steps with the same Hessian shrink the decrement by no more, as far as one knows; the first step tells nothing.
 _LEAST_SHRINKING = 1e-5
 
 # Decrements below this may be rounding errors.
-_ROUNDING = 1e-12
+_DECREMENT_ROUNDING = 1e-12
 
-_NOTHING = 1e-15  # a decrement that rounding hides
+_NO_DECREMENT = 1e-15  # a decrement that rounding hides
 
 # With so few judgements and multiplications for a Hessian, it takes next to no time: it is computed exactly, and steps
 # continue down to rounding errors.  Few judgements may not determine all directions, and the others must not depend on
 # rounding errors of single precision.
-_FEW = 4096
+_FEW_JUDGEMENTS = 4096
 _FEW_MULTIPLICATIONS = 1e7
 _MOST_POLISHING = 5
 _ROUNDING_OF_FEW = 1e-17
 
 # The first steps use one judgement in this many, and at most this many bytes of them.
-_SCOUTED = 8
+_SCOUTED_FRACTION = 8
 _MOST_SCOUTED_BYTES = 1 << 26
 
 # The first steps are taken on a sample if a step on all, of so many multiplications, takes longer than the overhead.
-_LONG_PASS = 1e7
+_LONG_SCOUTED_PASS = 1e7
 _ENORMOUS = 1e3  # times the usual squared length of a difference
 
 # The Hessian is that of a sample of this many judgements per parameter; near the optimum of more, if they can be had
 # for so many passes.
 _CURVED_FAR, _CURVED_NEAR = 64, 512
-_NEAR = 1e-3
+_NEAR_DECREMENT = 1e-3
 _WORTH_PASSES = 10.0
-
-# A larger Hessian is not saved: a run continues from before it was computed.
-_MOST_SAVED = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -267,7 +250,7 @@ class Newton(Solver):
         super().__init__(problem, tol, rng)
         # Few judgements do not determine all directions, and the residual of a model is never reduced in the others.
         n, size = problem.objective.n_judgements, packed.packed_size(problem.objective.n_directions)
-        self.is_small = n <= _FEW and n * size**2 <= _FEW_MULTIPLICATIONS
+        self.is_small = n <= _FEW_JUDGEMENTS and n * size**2 <= _FEW_MULTIPLICATIONS
         self.inexactness = 1e-5 if self._has_many() and not self.is_small else 1e-9
         self.sampler = HessianSampler(problem.objective, rng)
         self.scout: Newton | None = None
@@ -317,7 +300,7 @@ class Newton(Solver):
             return replace(moved, stuck=moved.stuck or memory.decrement <= settled)
         if not self.proves:
             # The model of a first step is rough, and steps that do not shrink are short because of damping.
-            has_shrunk = memory.decrement <= max(0.25 * last.decrement, _NOTHING) and last.decrement < 1.0
+            has_shrunk = memory.decrement <= max(0.25 * last.decrement, _NO_DECREMENT) and last.decrement < 1.0
             return replace(moved, stuck=moved.stuck or (has_shrunk and memory.decrement <= self.tol * moved.objective))
         shrinks = min(max(memory.decrement / max(last.decrement, TINY), _LEAST_SHRINKING), 1.0)
         if moved.stuck or (memory.damping <= last.damping and self._is_near(moved, shrinks)):
@@ -326,34 +309,9 @@ class Newton(Solver):
                 moved = self._polish(moved, memory.decrement * shrinks)
         return moved
 
-    def saved(self, state: State) -> Entry | None:
-        last: _Memory = state.memory
-        if last.program is not None and last.program.hessian.size > _MOST_SAVED:
-            return None
-        return {
-            "splitting": last.splitting,
-            "decrement": float(last.decrement),
-            "damping": float(last.damping),
-            "program": None if last.program is None else last.program.saved(),
-            "idle": last.idle,
-            "samples": bool(last.samples),
-            "has_scout": self.scout is not None,
-        }
-
-    def restored(self, state: State, saved: Entry, begun: np.random.Generator) -> State:
-        point = self.problem.at(state.matrix, state.thresholds)
-        program = saved["program"] and ConeProgram.restored(saved["program"], self.problem.cone)
-        if saved["has_scout"]:
-            few = self._few(begun)
-            self.scout = None if few is None else Newton(few, tol=0.0, rng=self.rng)
-        memory = _Memory(
-            point, saved["splitting"], saved["decrement"], saved["damping"], program, saved["idle"], saved["samples"]
-        )
-        return replace(state, memory=memory)
-
     def _polish(self, state: State, next_decrement: float) -> State:
         """Make the minimiser itself accurate: steps with the same Hessian cost one pass each."""
-        accurate, most = (_ROUNDING_OF_FEW, _MOST_POLISHING) if self.is_small else (_ACCURATE, 1)
+        accurate, most = (_ROUNDING_OF_FEW, _MOST_POLISHING) if self.is_small else (_ACCURATE_DECREMENT, 1)
         for _ in range(most):
             if next_decrement <= accurate:
                 break
@@ -376,7 +334,7 @@ class Newton(Solver):
         if shrinks > 0.25 or decrement < 1e-13:
             return decrement < max(1e2 * self.tol, 1e-9)
         inside = self.tol / (2.0 * max(self.problem.cone.trace(state.matrix), 1.0))
-        is_accurate = decrement * shrinks <= max(1e-5 * self.tol, _ACCURATE)
+        is_accurate = decrement * shrinks <= max(1e-5 * self.tol, _ACCURATE_DECREMENT)
         return is_accurate and decrement * shrinks**5 <= 10.0 * inside**2
 
     def advance(self, state: State) -> State:
@@ -424,19 +382,21 @@ class Newton(Solver):
     def _has_many(self) -> bool:
         """Whether a sample of the judgements is enough for the first steps."""
         objective = self.problem.objective
-        return objective.n_judgements >= _SCOUTED * 8 * packed.packed_size(objective.n_directions)
+        return objective.n_judgements >= _SCOUTED_FRACTION * 8 * packed.packed_size(objective.n_directions)
 
     def _scouts(self) -> bool:
         """Whether to begin with a sample: to save time, or as an enormous one is hardly in it and spoils moments."""
         objective = self.problem.objective
         if not self._has_many():
             return False
-        is_long = 4.0 * objective.n_judgements * objective.n_directions**2 >= _LONG_PASS
+        is_long = 4.0 * objective.n_judgements * objective.n_directions**2 >= _LONG_SCOUTED_PASS
         return is_long or float(self.sampler.lengths.max()) > _ENORMOUS * objective.n_directions
 
     def _scout(self) -> tuple[State, ConeProgram] | None:
         """Take the first steps on an eighth of the judgements, if these are enough."""
-        few = self._few(self.rng) if self._scouts() else None
+        objective = self.problem.objective
+        most = _MOST_SCOUTED_BYTES / (8 * objective.n_directions * objective.n_judgements)
+        few = self.problem.sample(min(1.0 / _SCOUTED_FRACTION, most), self.rng) if self._scouts() else None
         if few is None:
             return None
         self.scout = scout = Newton(few, tol=0.0, rng=self.rng)
@@ -449,17 +409,13 @@ class Newton(Solver):
                 break
         return state, program
 
-    def _few(self, rng: np.random.Generator) -> Problem | None:
-        objective = self.problem.objective
-        most = _MOST_SCOUTED_BYTES / (8 * objective.n_directions * objective.n_judgements)
-        return self.problem.sample(min(1.0 / _SCOUTED, most), rng)
-
     def _evaluate(self, x: FloatArray) -> Point:
         return self.problem.at(*packed.split(x, self.problem.cone.size))
 
     def _model(self, last: _Memory) -> ConeProgram:
         hessian = self._rough_hessian(last) if last.damping >= _DAMPING and not self.is_small else None
-        if hessian is None or _is_uneven(np.diag(hessian)):
+        # With curvatures so many times the median, single precision is not enough for the others.
+        if hessian is None or np.diag(hessian).max() > _UNEVEN * np.sort(np.diag(hessian))[len(hessian) // 2]:
             hessian = self.problem.objective.hessian(last.point.evaluation.curvature)
         return ConeProgram(hessian, last.damping, self.problem.cone)
 
@@ -480,7 +436,7 @@ class Newton(Solver):
         objective = self.problem.objective
         size = packed.packed_size(objective.n_directions)
         least, most = _CURVED_FAR * size, _CURVED_NEAR * size
-        if decrement >= _NEAR:
+        if decrement >= _NEAR_DECREMENT:
             return least
         share = _WORTH_PASSES * 4.0 * objective.n_directions**2 / size**2  # whose Hessian costs that many passes
         return int(min(max(share * objective.n_judgements, least), most))
@@ -524,15 +480,9 @@ def _solve_dense(
     return packed.split(solution, len(matrix))
 
 
-def _is_uneven(curvatures: FloatArray) -> bool:
-    """Whether one of these is so many times the median that single precision is not enough for the others."""
-    ordered = np.sort(curvatures)
-    return bool(ordered[-1] > _UNEVEN * ordered[len(ordered) // 2])
-
-
 def _is_good(decrement: float, before: float, length: float) -> bool:
     """Whether steps with the Hessian of a sample shrink as fast as they should."""
-    return length == 1.0 and (decrement < 0.25 * before or decrement < _ROUNDING)
+    return length == 1.0 and (decrement < 0.25 * before or decrement < _DECREMENT_ROUNDING)
 
 
 def _damping(last: float, length: float, crawling: bool) -> float:

@@ -1,20 +1,23 @@
-"""Judgements with their rows in the coordinates of a penalty, and the solution of their problem there."""
+"""Judgements with their rows in the coordinates of a penalty, their likelihood, and the solution there."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 from array_api_compat import array_namespace
+from scipy.optimize import brentq, minimize_scalar
+from scipy.stats import chi2
 
 from closefar.arrays import Array, FloatArray
 from closefar.errors import setting
-from closefar.fitting.choices import ComparisonNoise, NoiseChoice, choice_from, profile_noise, sums_of_losses
-from closefar.fitting.progress import Progress, display
+from closefar.fitting.progress import Checkpoint, Progress, display
+from closefar.fitting.result import ComparisonNoise, FitStatistics, NoiseChoice, sums_of_margins
 from closefar.fitting.settings import Settings
-from closefar.fitting.statistics import FitStatistics, sums_of_margins
 from closefar.judgements import Judgements, Kind
 from closefar.model import Metric
 from closefar.model.thresholds import one_rate
@@ -101,23 +104,7 @@ def _turned(codes: Array, n_levels: int, turned: Collection[Kind]) -> Array:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One solution of a likelihood, with the flips that settings ask for.
-
-
-def solve_likelihood(
-    objective: Objective,
-    flipped: Flipped | None,
-    settings: Settings,
-    start: State | None,
-    options: Options | None = None,
-) -> tuple[Solution, Flipped | None]:
-    """Minimise an objective, with flips if there is a likelihood that has them, and return that with its rates."""
-    options = settings.options if options is None else options
-    watch, rng = Progress(objective.passes, options.tol), settings.rng()
-    if flipped is None:
-        return solve(objective, options, rng=rng, watch=watch, start=start), None
-    estimate = settings.estimates_flips
-    return solve_with_flips(objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start)
+# The same likelihood with the flips that settings ask for.
 
 
 def flipped_likelihood(likelihood: Likelihood, settings: Settings, total_weight: float) -> Flipped | None:
@@ -167,9 +154,9 @@ def _as_graded(likelihood: Compared) -> Graded:
 
 # The widths that are tried, in standard deviations of the noise, and how precisely one is estimated.
 _WIDTHS = np.geomspace(1e-2, 1e2, 801)
-_SETTLED = 0.02
-_MOST_ROUNDS = 8
-_ROUGH = 1e-4
+_WIDTH_ACCURACY = 0.02
+_MOST_WIDTH_ROUNDS = 8
+_WIDTH_TOL = 1e-4
 
 # An annotator about whom the judgements say less than this share of what the prior says does not tell the width.
 _LEAST_TOLD = 1e-3
@@ -177,7 +164,7 @@ _LEAST_TOLD = 1e-3
 # With more entries of M, only its scale counts as uncertain.
 _MOST_ENTRIES = 1500
 
-_DETERMINED = 1e-12  # relative to the largest eigenvalue
+_DETERMINED_SHARE = 1e-12  # relative to the largest eigenvalue
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,8 +175,6 @@ class Strictness:
     ----------
     width : float
         The standard deviation of the prior.
-    is_estimated : bool
-        Whether it was estimated.
     values, errors : arrays of R numbers
         The strictness of each annotator, and its standard error.
     random_shares : array of R numbers, optional
@@ -197,7 +182,6 @@ class Strictness:
     """
 
     width: float
-    is_estimated: bool
     values: FloatArray
     errors: FloatArray
     random_shares: FloatArray | None
@@ -205,32 +189,6 @@ class Strictness:
     def scaled(self, scale: float) -> Strictness:
         """The same with squared distances, and thus strictness, in another unit."""
         return replace(self, width=scale * self.width, values=scale * self.values, errors=scale * self.errors)
-
-
-def solve_annotated(
-    noise: Noise, rows: Rows, judgements: Judgements, settings: Settings, start: State | None, lengths: Array = None
-) -> tuple[Solution, Flipped | None, Strictness]:
-    """Solve for M, the thresholds and the strictness of each annotator, with the width set or estimated.
-
-    With the `lengths` of a centre, its multiple is the last of the thresholds.
-    """
-    problem = _Problem(noise, rows, judgements, settings, lengths, Passes())
-    width, is_estimated = settings.known_width, settings.known_width is None
-    near = None
-    if width is None:
-        width, near = problem.estimate_width(start)
-        start = near.solution.state
-    if near is not None and near.was_interrupted:
-        found = near
-    else:
-        found = problem.solve(width, start, None if near is None else near.flipped)
-    n, flips = judgements.n_thresholds, getattr(found.flipped, "flips", None)
-    information = found.information(judgements.total_weight)
-    # Few judgements may not determine the thresholds at all; strictness has a prior.
-    errors = np.sqrt(np.diag(np.linalg.inv(_without_others(information, len(information) - n))))
-    shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
-    strictness = Strictness(width, is_estimated, found.thresholds[n:], errors, shares)
-    return found.solution, found.flipped, strictness
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,6 +206,11 @@ class _Found:
         return found[:-1] if isinstance(self.objective.likelihood, Centred) else found
 
     @property
+    def state(self) -> State:
+        """The state from which to go on, with flip rates if there are any."""
+        return replace(self.solution.state, rates=None if self.flipped is None else self.flipped.rates)
+
+    @property
     def was_interrupted(self) -> bool:
         return self.solution.certificate.outcome is Outcome.INTERRUPTED
 
@@ -259,7 +222,7 @@ class _Found:
         here = self.objective if self.flipped is None else self.objective.with_likelihood(self.flipped)
         squared, thresholds = self.solution.squared, self.solution.thresholds
         if packed_size(here.n_directions) > _MOST_ENTRIES:
-            _, second = here.along(squared, 1.0, thresholds)
+            _, second = here.scale_derivatives(squared, 1.0, thresholds)
         else:
             second = here.hessian(here.evaluate(squared, thresholds, order=2).curvature)
         if isinstance(here.likelihood, Centred):  # its multiple is a part of M
@@ -268,8 +231,11 @@ class _Found:
 
 
 @dataclass(frozen=True, eq=False)
-class _Problem:
-    """Judgements by annotators whose strictness has a prior of any width."""
+class _Attempt:
+    """Judgements with one noise, to be solved for; annotators' strictness has a prior of any width.
+
+    With the `lengths` of a centre, its multiple is the last of the thresholds.  `keep` is called with each state.
+    """
 
     noise: Noise
     rows: Rows
@@ -277,36 +243,54 @@ class _Problem:
     settings: Settings
     lengths: Array
     passes: Passes
+    keep: Callable[[State], None] | None = None
 
-    def solve(self, width: float, start: State | None, near: Flipped | None, options: Options | None = None) -> _Found:
-        """The solution for one width; `near` has flip rates to begin with."""
-        price = self.settings.price
-        likelihood = likelihood_of(
-            self.judgements, self.rows, self.noise, lengths=self.lengths, price=price, width=width
-        )
-        flipped = flipped_likelihood(likelihood, self.settings, self.judgements.total_weight)
-        if flipped is not None and near is not None:
-            flipped = flipped.with_rates(near.rates)
-        objective = Objective(self.rows, likelihood, self.passes)
-        return _Found(objective, *solve_likelihood(objective, flipped, self.settings, start, options))
+    def solve(self, start: State | None, width: float = np.inf, options: Options | None = None) -> _Found:
+        """The solution, with the flips that the settings ask for; `start` may have flip rates to begin with."""
+        judgements, settings, options = self.judgements, self.settings, options or self.settings.options
+        price, watch = settings.price, Progress(self.passes, options.tol, self.keep)
+        likelihood = likelihood_of(judgements, self.rows, self.noise, lengths=self.lengths, price=price, width=width)
+        flipped = flipped_likelihood(likelihood, settings, judgements.total_weight)
+        objective, rng = Objective(self.rows, likelihood, self.passes), settings.rng()
+        if flipped is None:
+            return _Found(objective, solve(objective, options, rng=rng, watch=watch, start=start), None)
+        if start is not None and start.rates is not None:
+            flipped = flipped.with_rates(start.rates)
+        estimate = settings.estimates_flips
+        found = solve_with_flips(objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start)
+        return _Found(objective, *found)
+
+    def solve_annotated(self, start: State | None) -> tuple[_Found, Strictness]:
+        """Solve for the strictness of each annotator as well, with the width of its prior set or estimated."""
+        width, near = self.settings.known_width, None
+        if width is None:
+            width, near = self.estimate_width(start)
+            start = near.state
+        found = self.solve(start, width) if near is None or not near.was_interrupted else near
+        n, flips = self.judgements.n_thresholds, getattr(found.flipped, "flips", None)
+        information = found.information(self.judgements.total_weight)
+        # Few judgements may not determine the thresholds at all; strictness has a prior.
+        errors = np.sqrt(np.diag(np.linalg.inv(_without_others(information, len(information) - n))))
+        shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
+        return found, Strictness(width, found.thresholds[n:], errors, shares)
 
     def estimate_width(self, start: State | None) -> tuple[float, _Found]:
         """Maximise the marginal likelihood of the width, by Laplace's approximation around one solution after another.
 
         Returns the width, and the last of the solutions.
         """
-        options = replace(self.settings.options, tol=max(self.settings.options.tol, _ROUGH))
-        width, flipped, n = self.noise.std, None, self.judgements.n_thresholds
-        for _ in range(_MOST_ROUNDS):
-            found = self.solve(width, start, flipped, options)
-            start, flipped = found.solution.state, found.flipped
-            if found.was_interrupted or supervisor().has_ended_a_run:
+        options = replace(self.settings.options, tol=max(self.settings.options.tol, _WIDTH_TOL))
+        width, n = self.noise.std, self.judgements.n_thresholds
+        for _ in range(_MOST_WIDTH_ROUNDS):
+            found = self.solve(start, width, options)
+            start = found.state
+            if found.was_interrupted or supervisor().timed_out:
                 break
             information = found.information(self.judgements.total_weight)
             told = _without_others(information, len(information) - n)
             told[np.diag_indices_from(told)] -= width**-2
             before, width = width, _best_width(told, found.thresholds[n:], width, self.noise.std)
-            if abs(np.log(width / before)) < _SETTLED:
+            if abs(np.log(width / before)) < _WIDTH_ACCURACY:
                 break
         return width, found
 
@@ -315,7 +299,7 @@ def _without_others(information: FloatArray, n: int) -> FloatArray:
     """The information on the last n parameters if the others are unknown, as far as these are determined at all."""
     others, across = information[:-n, :-n], information[-n:, :-n]
     values, vectors = np.linalg.eigh(others)
-    is_known = values > _DETERMINED * values[-1]
+    is_known = values > _DETERMINED_SHARE * values[-1]
     along = (across @ vectors[:, is_known]) / np.sqrt(values[is_known])
     found: FloatArray = information[-n:, -n:] - along @ along.T
     return found
@@ -336,6 +320,151 @@ def _best_width(told: FloatArray, strictness: FloatArray, width: float, unit: fl
     likelihood = 0.5 * np.sum(pull * squares / (1.0 + squares * values) - np.log1p(squares * values), axis=1)
     prior = np.log(widths) - 2.0 * np.log1p(widths / unit)
     return float(widths[np.argmax(likelihood + prior)])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The noise that describes the judgements best, and that of comparisons relative to that of pairs
+
+
+_CLEAR_Z = 1.96  # a difference of likelihoods that is not chance, at 5%
+
+
+def choose_noise(row_losses: Mapping[str, FloatArray], weights: FloatArray) -> NoiseChoice:
+    """Choose by likelihood; the models have the same number of parameters, so no correction is needed.
+
+    Vuong's test for non-nested models decides whether a model is clearly better: it compares the
+    mean difference of row losses with its standard error.
+
+    Parameters
+    ----------
+    row_losses : mapping from names to arrays of shape (n,)
+        -log P(label) of each pair under each fitted model, for the same pairs.
+    weights : array of shape (n,)
+        The weights of the fit; for `z` they are importance weights, not repeated pairs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from closefar.fitting import choose_noise
+    >>> losses = {"logistic": np.array([0.3, 0.1, 0.2, 0.4]), "normal": np.array([0.4, 0.2, 0.2, 0.5])}
+    >>> choice = choose_noise(losses, np.ones(4))
+    >>> choice.name, round(choice.comparison["normal"]["z"], 2), choice.warning
+    ('logistic', 3.46, None)
+    """
+    if not row_losses:
+        raise ValueError("row_losses must contain the losses of at least one noise model; got none.")
+    shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
+    return choice_from(list(row_losses), sums_of_losses(list(row_losses.values()), shares))
+
+
+def sums_of_losses(losses: Sequence[Array], shares: Array) -> FloatArray:
+    """Sums over some pairs, from which `choice_from` chooses between the models with these losses of each pair.
+
+    The first line is the mean loss of each model and the sum of squared shares; the others are, for each pair of
+    models, the sums of their difference d: of w d, of w^2 d and of w^2 d^2.
+    """
+    xp = array_namespace(shares)
+    squares = shares * shares
+    sums = np.zeros((1 + len(losses) ** 2, max(len(losses) + 1, 3)))
+    sums[0, : len(losses)] = [float(xp.vecdot(shares, each)) for each in losses]
+    sums[0, len(losses)] = float(xp.sum(squares))
+    for line, (left, right) in enumerate(product(losses, losses), start=1):
+        if left is not right:
+            difference = left - right
+            weighted = squares * difference
+            sums[line, :3] = [
+                float(xp.vecdot(shares, difference)),
+                float(xp.sum(weighted)),
+                float(xp.vecdot(weighted, difference)),
+            ]
+    return sums
+
+
+def choice_from(names: Sequence[str], sums: FloatArray) -> NoiseChoice:
+    """Choose between models from the `sums_of_losses` of all pairs."""
+    n = len(names)
+    losses = dict(zip(names, sums[0, :n].tolist(), strict=True))
+    best = min(losses, key=lambda name: losses[name])
+    between = sums[1:].reshape(n, n, -1)[:, names.index(best)]
+    comparison = {
+        name: {"loss": losses[name], "difference": losses[name] - losses[best], "z": _z(line[:3], sums[0, n])}
+        for name, line in zip(names, between, strict=True)
+    }
+    alike = [name for name in losses if name != best and comparison[name]["z"] < _CLEAR_Z]
+    return NoiseChoice(best, comparison, _warning(best, alike, comparison))
+
+
+def _z(differences: FloatArray, squares: float) -> float:
+    """A mean difference divided by its standard error, the root of the sum of w^2 (d - mean)^2."""
+    mean, linear, square = differences
+    variance = square - 2.0 * mean * linear + mean**2 * squares
+    return float(mean / np.sqrt(variance)) if variance > 0.0 else 0.0
+
+
+def _warning(best: str, alike: list[str], comparison: dict[str, dict[str, float]]) -> str | None:
+    if not alike:
+        return None
+    names = " or ".join(f"{name} (z = {comparison[name]['z']:.1f})" for name in alike)
+    return f"{best} noise describes the labels best, but not clearly better than {names}."
+
+
+# The largest noise of comparisons relative to that of pairs that is tried, and one over the smallest.
+_LARGEST_LOG_RATIO = math.log(1e3)
+# How precisely its logarithm is known: after a search, at an end of the interval, and at the estimate.
+_SEARCH_WIDTH, _END_WIDTH, _ESTIMATE_WIDTH = 0.1, 1e-3, 1e-10
+INTERVAL_LEVEL = 0.95  # of intervals by the profile likelihood
+
+
+def profile_noise(loss_at: Callable[[float], tuple[float, float]], n_judgements: float) -> ComparisonNoise:
+    """Minimise the loss over the noise, given the least loss at each, and find where it is too large by chance.
+
+    `loss_at` is the minimum over all other parameters of the mean loss of as many judgements as this, and its
+    derivative in the logarithm of the noise.
+    """
+    found: dict[float, float] = {}
+    slopes: dict[float, float] = {}
+
+    def profile(log_noise: float) -> float:
+        if log_noise not in found:
+            found[log_noise], slopes[log_noise] = loss_at(math.exp(log_noise))
+        return found[log_noise]
+
+    def slope(log_noise: float) -> float:
+        profile(log_noise)
+        return slopes[log_noise]
+
+    minimize_scalar(
+        profile, bounds=(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO), method="bounded", options={"xatol": _SEARCH_WIDTH}
+    )
+    centre = min(found, key=lambda place: found[place])
+    below = max((place for place in found if place < centre and slopes[place] < 0.0), default=centre)
+    above = min((place for place in found if place > centre and slopes[place] > 0.0), default=centre)
+    if slopes[centre] != 0.0 and below < above:
+        low, high = (below, centre) if slopes[centre] > 0.0 else (centre, above)
+        centre = brentq(slope, low, high, xtol=_ESTIMATE_WIDTH) if low < high else centre
+    least = profile(centre)
+    limit = least + float(chi2.isf(1.0 - INTERVAL_LEVEL, 1)) / (2.0 * n_judgements)
+    ends: list[float] = []
+    for end, beyond in ((-_LARGEST_LOG_RATIO, 0.0), (_LARGEST_LOG_RATIO, math.inf)):
+        inside, outside = _around(found, limit, centre, end)
+        # A fit at the end itself is slow, and needed only if nothing nearer is too large.
+        is_bounded = found.get(outside, -math.inf) > limit or profile(outside) > limit
+        root = brentq(lambda place: profile(place) - limit, inside, outside, xtol=_END_WIDTH) if is_bounded else None
+        ends.append(beyond if root is None else math.exp(root))
+    low, high = ends
+    return ComparisonNoise(math.exp(centre), (low, high))
+
+
+def _around(found: dict[float, float], limit: float, centre: float, end: float) -> tuple[float, float]:
+    """The last known place within the limit on the way from the centre to an end, and the first one beyond it."""
+    inside = centre
+    for place in sorted(
+        (each for each in found if (each - centre) * (end - centre) > 0.0), key=lambda at: abs(at - centre)
+    ):
+        if found[place] > limit:
+            return inside, place
+        inside = place
+    return inside, end
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -455,7 +584,7 @@ _PROFILE_SHARE = 0.02
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class UnitFreeProblem:
     """Judgements with their rows in the coordinates of a penalty, which do not depend on its weight.
 
     `centre` is a factor of what the penalty shrinks M to a multiple of, in these coordinates, or None; `price` is that
@@ -469,11 +598,18 @@ class Prepared:
     blend: float
     centre: FloatArray | None = None
     price: float = 0.0
+    checkpoint: Checkpoint | None = None
 
     @classmethod
     def of(
-        cls, judgements: Judgements, settings: Settings, *, finds_null: bool, blend: float | None = None
-    ) -> Prepared:
+        cls,
+        judgements: Judgements,
+        settings: Settings,
+        *,
+        finds_null: bool,
+        blend: float | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> UnitFreeProblem:
         source = judged_rows(judgements, settings.known_comparison_noise)
         if blend is None:
             blend = 0.0 if settings.alpha == 0 or settings.whitens else 1.0
@@ -487,7 +623,7 @@ class Prepared:
                 signs=judgements.signs_in(source),
                 finds_null=finds_null,
             )
-        prepared = cls(judgements, source, rows, coordinates, blend, price=settings.price)
+        prepared = cls(judgements, source, rows, coordinates, blend, price=settings.price, checkpoint=checkpoint)
         return replace(prepared, centre=prepared._centre(settings)) if settings.is_centred else prepared
 
     def _centre(self, settings: Settings) -> FloatArray:
@@ -525,7 +661,7 @@ class Prepared:
         """The solution for the given noise or, of several, for the one with the highest likelihood."""
         solved: dict[str, Solved] = {}
         for noise in settings.candidates:
-            if solved and supervisor().has_ended_a_run:
+            if solved and supervisor().timed_out:
                 break
             solved[noise.name] = self._solve(noise, settings, state)
         if len(solved) == 1:
@@ -535,17 +671,20 @@ class Prepared:
 
     def _solve(self, noise: Noise, settings: Settings, start: State | None) -> Solved:
         """Return the solution with the flip rates; it includes the centre that a penalty shrinks to."""
-        rows, judgements, lengths = self.rows, self.judgements, self.lengths
-        strictness = None
-        if judgements.annotators is not None:
-            found, flipped, strictness = solve_annotated(noise, rows, judgements, settings, start, lengths)
+        rows, judgements, lengths, keep = self.rows, self.judgements, self.lengths, None
+        if self.checkpoint is not None:
+            last = self.checkpoint.state(noise.name, rows.n_columns)
+            # At known rates the search begins at the solution without flips, which a state before it is not.
+            has_begun = last is not None and (last.rates is not None or settings.known_flip_rate in (None, 0.0))
+            start = last if has_begun else start
+            keep = partial(self.checkpoint.keep, noise.name)
+        attempt, strictness = _Attempt(noise, rows, judgements, settings, lengths, Passes(), keep), None
+        if judgements.annotators is None:
+            found = attempt.solve(start)
         else:
-            likelihood = likelihood_of(judgements, rows, noise, lengths=lengths, price=self.price)
-            flipped = flipped_likelihood(likelihood, settings, judgements.total_weight)
-            found, flipped = solve_likelihood(Objective(rows, likelihood, Passes()), flipped, settings, start)
-        if isinstance(flipped, CentredFlips):
-            flipped = flipped.inner
-        return Solved(rows, judgements, self.with_centre(found, lengths), noise, flipped, strictness)
+            found, strictness = attempt.solve_annotated(start)
+        flipped = found.flipped.inner if isinstance(found.flipped, CentredFlips) else found.flipped
+        return Solved(rows, judgements, self.with_centre(found.solution, lengths), noise, flipped, strictness)
 
     def with_centre(self, solution: Solution, lengths: Array) -> Solution:
         """Add the multiple of the centre to M, and take it out of the thresholds."""
@@ -581,14 +720,19 @@ class Prepared:
 
 
 def with_comparison_noise(
-    prepared: Prepared, settings: Settings, state: State | None
-) -> tuple[ComparisonNoise | None, Prepared, State | None]:
+    prepared: UnitFreeProblem, settings: Settings, state: State | None
+) -> tuple[ComparisonNoise | None, UnitFreeProblem, State | None]:
     """The noise of comparisons among pairs, set or estimated, the rows with it, and a state close to the solution."""
     rows, latest = prepared.rows, state
     if prepared.judgements.comparisons is None or not isinstance(rows, LegRows):
         return None, prepared, state
     if not settings.estimates_comparison_noise:
         return ComparisonNoise(settings.known_comparison_noise), prepared, state
+    known = {} if prepared.checkpoint is None else prepared.checkpoint.found
+    if "comparison_noise" in known:
+        value, interval = known["comparison_noise"]
+        found = ComparisonNoise(value, None if interval is None else tuple(interval))
+        return found, replace(prepared, rows=rows.with_scale(1.0 / value)), None
     total = prepared.judgements.total_weight
     precise = settings.but(tol=min(settings.tol, _PROFILE_SHARE / total), verbose=0)
     if prepared.judgements.annotators is not None and settings.known_width is None:
@@ -608,5 +752,6 @@ def with_comparison_noise(
 
     with display().stage("estimating the noise of the comparisons"):
         found = profile_noise(loss_at, total)
+    known["comparison_noise"] = found.value, found.interval
     # The last fit begins afresh: from so near, it would end before it is as precise as others.
     return found, replace(prepared, rows=rows.with_scale(1.0 / found.value)), None

@@ -1,28 +1,30 @@
-"""Preconditioned L-BFGS on a factor of low rank, for many columns; full gradients only prove, and find new columns."""
+"""L-BFGS on a factor A of M = A A': of a rank that follows the solution, for many columns, or of a fixed one.
+
+Below full rank the problem is not convex.  Full gradients only prove, and find new columns.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import TINY, Array, FloatArray
-from closefar.solve.conjugate_gradient import prove_bound
+from closefar.solve.bound import DUAL_ROUNDING, REACH, prove_bound
 from closefar.solve.likelihood import Evaluation, damped
 from closefar.solve.loop import SURPRISING, Solver, State
 from closefar.solve.problem import Objective, Point, Problem, psd_factor
-from closefar.solve.start import fit_scale
-from closefar.solve.supervision import Entry
+from closefar.solve.start import fit_scale, moment_start
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The penalised risk as a function of a factor A of M = A A', with the thresholds minimised out.
 
 
 # The line search ends when the slope is this share of that at its start, or after this many evaluations.
-_ACCURATE, _ACCURATE_THRESHOLDS, _MOST_STEPS = 0.1, 0.02, 12
+_LINE_ACCURACY, _LINE_THRESHOLD_ACCURACY, _MOST_LINE_STEPS = 0.1, 0.02, 12
 _RISE = 1e-9  # relative to the value, and more than rounding
 
 
@@ -35,7 +37,7 @@ class Place:
     """A factor with the projections of the data on it, their squared lengths, the best thresholds and the value.
 
     `curvature` is the sum of the second derivatives in the squared distances.  Projections along a line are updated,
-    with rounding errors of their own; `is_fresh` if they are those of the factor.
+    with rounding errors of their own.
     """
 
     factor: FloatArray
@@ -45,7 +47,6 @@ class Place:
     evaluation: Evaluation
     value: float
     curvature: float
-    is_fresh: bool
 
     @property
     def trace(self) -> float:
@@ -72,22 +73,13 @@ class Factored:
         """Evaluate a factor: half a pass."""
         projections = self.objective.forward(factor)
         squared = self.objective.inner(projections, projections)
-        return self._place(factor, projections, squared, thresholds, tol, is_fresh=True)
-
-    def again(self, factor: FloatArray, thresholds: FloatArray) -> Place:
-        """Evaluate a factor with thresholds that are known to be the best: half a pass."""
-        projections = self.objective.forward(factor)
-        squared = self.objective.inner(projections, projections)
-        evaluation = self.objective.evaluate(squared, thresholds, order=2)
-        return self._known(factor, projections, squared, thresholds, evaluation, is_fresh=True)
+        return self._place(factor, projections, squared, thresholds, tol)
 
     def settled(self, place: Place) -> Place:
         """The same place with exact thresholds: no pass."""
         if self.threshold_tol is not None:
             return place
-        return self._place(
-            place.factor, place.projections, place.squared, place.thresholds, 1e-15, is_fresh=place.is_fresh
-        )
+        return self._place(place.factor, place.projections, place.squared, place.thresholds, 1e-15)
 
     def gradient(self, place: Place) -> FloatArray:
         """The derivative in A: half a pass."""
@@ -111,35 +103,16 @@ class Factored:
         return self._place(place.factor + length * direction, ahead, squared, thresholds)
 
     def _place(
-        self,
-        factor: FloatArray,
-        projections: Array,
-        squared: Array,
-        thresholds: FloatArray,
-        tol: float | None = None,
-        *,
-        is_fresh: bool = False,
+        self, factor: FloatArray, projections: Array, squared: Array, thresholds: FloatArray, tol: float | None = None
     ) -> Place:
         if self.threshold_tol is not None:
             tol = self.threshold_tol
         elif tol is None:
             tol = _THRESHOLD_TOL if self.is_exact else _ROUGH_THRESHOLD_TOL
         thresholds, evaluation = self.objective.best_thresholds(squared, thresholds, self.problem.cone.least, tol)
-        return self._known(factor, projections, squared, thresholds, evaluation, is_fresh=is_fresh)
-
-    def _known(
-        self,
-        factor: FloatArray,
-        projections: Array,
-        squared: Array,
-        thresholds: FloatArray,
-        evaluation: Evaluation,
-        *,
-        is_fresh: bool,
-    ) -> Place:
         value = evaluation.loss + self.problem.alpha * float(np.sum(factor**2))
         curvature = self.objective.source.total(evaluation.curvature.distance)
-        return Place(factor, projections, squared, thresholds, evaluation, value, curvature, is_fresh)
+        return Place(factor, projections, squared, thresholds, evaluation, value, curvature)
 
 
 class _Line:
@@ -159,7 +132,7 @@ class _Line:
         low, high = 0.0, np.inf
         best = self.place.value, 0.0, self.place.thresholds
         first = abs(self._slope_at_start())
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MOST_LINE_STEPS):
             value, gradient, hessian = self._evaluate(length, thresholds)
             # Below the rounding error of the value, a step that ends with a smaller slope is still one.
             if value < best[0] + 1e-14 * abs(best[0]):
@@ -179,7 +152,7 @@ class _Line:
                 new = 2.0 * length if high == np.inf else 0.5 * (low + high)
             new = min(new, 10.0 * length)
             off = float(np.abs(gradient[free][1:]).max(initial=0.0))
-            is_accurate = abs(slope) <= _ACCURATE * first and off <= _ACCURATE_THRESHOLDS * first
+            is_accurate = abs(slope) <= _LINE_ACCURACY * first and off <= _LINE_THRESHOLD_ACCURACY * first
             step = np.zeros_like(thresholds)
             step[free[1:]] = -(rest[:, 0] + (0.0 if is_accurate else new - length) * rest[:, 1])
             moved = self._moved(thresholds, step)
@@ -261,10 +234,8 @@ class _Line:
 # which is too low by about the violation of the dual cone times tr M.
 
 
-_DUAL_MOST_STEPS = 60
+_MOST_TANGENT_STEPS = 60  # of a bracketed Newton search, of which bisection alone would need 50 to the last digit
 _FLAT = 1e-30  # a curvature without meaning, by which a division could overflow
-_ROUNDING = 1e-13
-_REACH = 1e3  # a slope of a threshold that is wrong by rounding is multiplied by this multiple of the thresholds
 
 
 def has_tangents(problem: Problem) -> bool:
@@ -288,7 +259,7 @@ def tangent_bound(problem: Problem, place: Place, least: float) -> float:
     # Thresholds are optimal up to rounding; a slope that is still negative is paid for by their size, and so is any
     # of a threshold without a bound.
     is_free = np.isneginf(problem.cone.least)
-    slack = np.where(is_free, np.abs(slopes), np.maximum(-slopes, 0.0)) @ (_REACH * (1.0 + np.abs(thresholds)))
+    slack = np.where(is_free, np.abs(slopes), np.maximum(-slopes, 0.0)) @ (REACH * (1.0 + np.abs(thresholds)))
     return value - float(slack)
 
 
@@ -302,18 +273,18 @@ def _tangents(likelihood: Any, thresholds: FloatArray, share: float, squared: Ar
     # Towards the minimum, where slopes are smaller: the solution is between the margin and the first point beyond it.
     ahead = xp.where(slope < 0.0, xp.ones_like(slope), -xp.ones_like(slope))
     near, far = margin, margin + ahead * (1.0 + xp.abs(margin))
-    for _ in range(_DUAL_MOST_STEPS):
+    for _ in range(_MOST_TANGENT_STEPS):
         is_beyond = ahead * (pointwise(far)[1] - wanted) >= 0.0
         if bool(xp.all(is_beyond)):
             break
         far = xp.where(is_beyond, far, 2.0 * far - near)
     found = near
-    for n_left in reversed(range(_DUAL_MOST_STEPS)):
+    for n_left in reversed(range(_MOST_TANGENT_STEPS)):
         loss, slope, curvature = pointwise(found)
         left = slope - wanted
         # The infimum of phi(m) - q m lies between `near` and `far`: this is what an inexact slope may leave of it.
         error = float(xp.vecdot(weights, xp.abs(left) * xp.abs(far - near)))
-        if error <= _ROUNDING or n_left == 0:
+        if error <= DUAL_ROUNDING or n_left == 0:
             break
         is_short = ahead * left < 0.0
         near, far = xp.where(is_short, found, near), xp.where(is_short, far, found)
@@ -333,8 +304,10 @@ def _derivatives(likelihood: Any, rest: list[Array], margin: Array) -> tuple[Arr
 # Which columns a factor of low rank needs: the first ones, and those that a full gradient shows to be missing.
 
 
+# The first factor has this many columns at least, and as many may be added at once.  Without a penalty, and up to the
+# second number of columns of the data, half of the useful directions at zero are expected in the optimum, not a third.
 _FEWEST_COLUMNS = 8
-_FEW_COLUMNS = 200
+_HALF_RANK_COLUMNS = 200
 
 # The rounding error of a gradient in single precision is measured along this many random directions.  Its root mean
 # square there is its Frobenius norm, which is at least its spectral norm; that it is three times too small has a
@@ -388,7 +361,7 @@ def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, Fl
     values, vectors = np.linalg.eigh(0.5 * moments)
     n_useful = int(np.sum(values > problem.alpha))
     # With a penalty the optimum has far fewer directions than the gradient at zero.
-    n_expected = n_useful // 2 if problem.alpha == 0.0 and d <= _FEW_COLUMNS else n_useful // 3
+    n_expected = n_useful // 2 if problem.alpha == 0.0 and d <= _HALF_RANK_COLUMNS else n_useful // 3
     k = rank or int(np.clip(n_expected, _FEWEST_COLUMNS, d))
     largest = float(values[-1])
     if largest <= 0.0 or (n_useful == 0 and rank is None):
@@ -402,7 +375,7 @@ def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, Fl
     return np.sqrt(scale) * factor, thresholds
 
 
-def change_columns(
+def add_or_drop_directions(
     factored: Factored, place: Place, spectrum: Spectrum, tol: float, precision: float, *, shrinks: bool
 ) -> Place | None:
     """Add the columns that the gradient shows to be missing, by a proximal step within their directions.
@@ -478,19 +451,19 @@ class Model:
         return solved
 
 
-_HISTORY = 10
+_HISTORY = 10  # pairs of steps and changes of the gradient, each as large as the factor
 _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were added
 
 # A decrement of this multiple of the tolerance is small; a smaller one proves a smaller gap, but not at a limited rank.
-_SETTLED, _SETTLED_AT_RANK, _SETTLED_FOR_NEWTON = 1e-2, 3e-2, 0.1
+_SMALL_DECREMENT, _SMALL_DECREMENT_AT_RANK, _SMALL_DECREMENT_FOR_NEWTON = 1e-2, 3e-2, 0.1
 
-_MOST_IDLE = 10
+_MOST_IDLE_STEPS = 10  # in a row, without progress beyond rounding
 
-# Projections, which steps update, are computed anew after so many steps: a run can be continued from there.
+# Projections, which steps update, are computed anew after so many steps, as their rounding errors add up.
 _FRESH_EVERY = 20
 
 # Conjugate gradients are worth a try if the gap is at most this multiple of the tolerance, or columns are few.
-_NEAR, _LOW_RANK_FEW_COLUMNS = 1e4, 64
+_NEAR_GAP, _FEW_COLUMNS = 1e4, 64
 
 _SINGLE_DECREMENT = 1e-9  # below this, steps in single precision follow rounding errors
 
@@ -514,17 +487,14 @@ class _Memory:
     lowest: float = np.inf  # of all decrements
     n_since: int = 0  # steps since the last full gradient
     check_after: int = _FIRST_CHECK  # check after this many steps; 0 if only the decrement decides
-    check_below: float = _SETTLED  # check once the decrement is below this multiple of the tolerance
+    check_below: float = _SMALL_DECREMENT  # check once the decrement is below this multiple of the tolerance
     n_checks: int = 0
     expected: float = np.inf  # the gap that the last full gradient would prove
     n_idle: int = 0  # consecutive steps that brought nothing
 
     @property
     def is_idle(self) -> bool:
-        return self.n_idle >= _MOST_IDLE
-
-
-_NUMBERS = ("decrement", "lowest", "n_since", "check_after", "check_below", "n_checks", "expected", "n_idle")
+        return self.n_idle >= _MOST_IDLE_STEPS
 
 
 class LowRank(Solver):
@@ -569,44 +539,12 @@ class LowRank(Solver):
         is_due = last.n_since == last.check_after and last.check_after > 0
         return self._check(state, is_settled=is_settled) if is_settled or is_due else self._descend(state)
 
-    def saved(self, state: State) -> Entry | None:
-        last: _Memory = state.memory
-        if not last.place.is_fresh:
-            return None
-        return {
-            **self.saved_result(state),
-            "is_exact": last.factored is self.exact,
-            "gradient": last.gradient,
-            "values": last.model.values,
-            "vectors": last.model.vectors,
-            "steps": last.steps,
-            **{name: getattr(last, name) for name in _NUMBERS},
-        }
-
-    def restored(self, state: State, saved: Entry, begun: np.random.Generator) -> State:
-        assert state.factor is not None
-        factored = self.exact if saved["is_exact"] else self.rough
-        place = factored.again(state.factor, state.thresholds)
-        model = Model(self.problem.alpha, self.rank is not None, saved["values"], saved["vectors"])
-        steps = tuple((step, change, product) for step, change, product in saved["steps"])
-        numbers = {name: saved[name] for name in _NUMBERS}
-        memory = _Memory(factored, place, saved["gradient"], model, steps, **numbers)
-        return replace(state, memory=memory, squared=place.squared if saved["is_measured"] else None)
-
-    def saved_result(self, state: State) -> Entry:
-        return {"is_measured": state.squared is not None}
-
-    def restored_result(self, state: State, saved: Entry) -> State:
-        if state.factor is None or not saved["is_measured"]:
-            return state
-        return replace(state, squared=self.exact.again(state.factor, state.thresholds).squared)
-
     def _begin(self, factor: FloatArray, thresholds: FloatArray, bound: float) -> State:
         place = self.rough.at(factor, thresholds)
         model = Model(self.problem.alpha, self.rank is not None)
-        below = _SETTLED if self.rank is None else _SETTLED_AT_RANK
+        below = _SMALL_DECREMENT if self.rank is None else _SMALL_DECREMENT_AT_RANK
         if self.rank is None and self.proves and not self._proves:  # by Newton's method, which goes on from there
-            below = _SETTLED_FOR_NEWTON
+            below = _SMALL_DECREMENT_FOR_NEWTON
         memory = _Memory(self.rough, place, self.rough.gradient(place), model, check_below=below)
         return _state(memory, bound)
 
@@ -638,7 +576,7 @@ class LowRank(Solver):
             decrement=decrement,
             lowest=min(decrement, last.lowest),
             n_since=last.n_since + 1,
-            n_idle=0 if falls and not has_failed else last.n_idle + (1 if last.steps else _MOST_IDLE),
+            n_idle=0 if falls and not has_failed else last.n_idle + (1 if last.steps else _MOST_IDLE_STEPS),
         )
         return _state(memory, state.bound)
 
@@ -663,7 +601,7 @@ class LowRank(Solver):
             if place.value - bound <= self.tol:
                 return self._in_double(memory, bound)
         if self.rank is None:
-            changed = change_columns(
+            changed = add_or_drop_directions(
                 factored, place, spectrum, self.tol, self._precision(memory), shrinks=last.n_checks == 0
             )
             if changed is not None:
@@ -709,7 +647,7 @@ class LowRank(Solver):
                 return self._in_double(replace(self._stricter(memory, memory.expected), check_after=0), bound)
             is_ready = not is_idle and memory.decrement <= memory.check_below * self.tol
             return self._in_double(replace(memory, n_since=2 if is_ready else 0), bound)
-        is_near = memory.expected <= _NEAR * self.tol or len(spectrum.values) <= _LOW_RANK_FEW_COLUMNS
+        is_near = memory.expected <= _NEAR_GAP * self.tol or len(spectrum.values) <= _FEW_COLUMNS
         # A full gradient alone proves a gap down to about the root of the rounding error.
         if not is_rough and is_near and (is_idle or not has_tangents(self.problem)):
             place = memory.place
@@ -784,3 +722,161 @@ def _state(memory: _Memory, bound: float) -> State:
         memory=memory,
         factor=place.factor,
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A fixed rank, from the leading directions of a convex solution
+
+
+_FACTOR_HISTORY = 12  # pairs of steps and changes of the gradient
+
+_FUSED_ERROR = 1e-11  # of differences of the objective in fused passes, whose own error is the same nearby
+_FUSED_SLOPE = 1e-9
+_MOST_FUSED = 200  # steps
+_MOST_NEWTON = 4  # steps in the threshold
+
+FactorSteps = tuple[tuple[FloatArray, FloatArray], ...]  # recent (step, change of gradient)
+
+
+@dataclass(frozen=True)
+class _FactorMemory:
+    factor: FloatArray
+    thresholds: FloatArray
+    value: float
+    evaluation: Evaluation
+    gradient: FloatArray
+    steps: FactorSteps
+
+
+class Factor(Solver):
+    """Minimise over d x rank factors; thresholds are optimised at every point.
+
+    A stationary point of a fixed rank need not be optimal, so start from the convex solution
+    (`resume`); the bound of that solution stays valid.  At full rank this solver proves a bound
+    itself, unless the risk is not convex and nothing can be proven (`proves`).
+    """
+
+    shortest: ClassVar[float] = 1e-10  # the last length of a step to try
+
+    def __init__(
+        self, problem: Problem, tol: float, rng: np.random.Generator, rank: int | None = None, *, proves: bool = True
+    ) -> None:
+        super().__init__(problem, tol, rng)
+        self.rank = rank or problem.cone.size
+        self.proves = proves and self.rank == problem.cone.size
+
+    def start(self) -> State:
+        return self._begin(*moment_start(self.problem), bound=0.0)
+
+    def resume(self, state: State) -> State:
+        """Start from the leading directions of a convex solution, keeping its bound."""
+        return self._begin(state.matrix, state.thresholds, state.bound)
+
+    def step(self, state: State) -> State:
+        last: _FactorMemory = state.memory
+        direction = _two_loop(last.gradient, last.steps)
+        descent = float(np.sum(direction * last.gradient))
+        length = 1.0 if last.steps else min(1.0, 0.1 * _norm(last.factor) / max(_norm(direction), TINY))
+        while length > self.shortest:
+            new = self._evaluate(last.factor + length * direction, last.thresholds, last.steps)
+            if new.value <= last.value + 1e-4 * length * descent:
+                break
+            length *= 0.5
+        else:
+            return self._finish(state)
+        pair = (new.factor - last.factor, new.gradient - last.gradient)
+        steps = (*last.steps, pair)[-_FACTOR_HISTORY:] if float(np.sum(pair[0] * pair[1])) > 0.0 else last.steps
+        new = replace(new, steps=steps)
+        moved = self._state(new, state.bound)
+        settled = _norm(new.gradient) * (1.0 + _norm(new.factor)) <= 1e-2 * max(self.tol, 1e-10)
+        idle = last.value - new.value <= 1e-15 * (1.0 + abs(new.value))
+        return self._finish(moved) if settled or idle else moved
+
+    def _begin(self, matrix: FloatArray, thresholds: FloatArray, bound: float) -> State:
+        factor = np.ascontiguousarray(psd_factor(matrix)[:, ::-1][:, : self.rank])
+        missing = self.rank - factor.shape[1]
+        if missing:
+            # A zero column is stationary, so start with a small one.
+            small = 1e-3 * max(_norm(factor), 1e-3)
+            factor = np.hstack([factor, small * np.eye(len(factor), missing)])
+        steps: FactorSteps = ()
+        if self.problem.objective.source.can_fuse:
+            fused = _FusedFactor(self.problem.rough, self.tol, self.rng, self.rank)
+            factor, thresholds, steps = fused.approach(factor, thresholds)
+        return self._state(self._evaluate(factor, thresholds, steps), bound)
+
+    def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: FactorSteps) -> _FactorMemory:
+        objective, cone, alpha = self.problem.objective, self.problem.cone, self.problem.alpha
+        thresholds, evaluation = self.problem.minimise_threshold(
+            objective.squared_distances(factor), thresholds, tol=1e-12
+        )
+        value = evaluation.loss + alpha * float(np.sum(factor[cone.core] ** 2))
+        gradient = objective.factor_gradient(factor, evaluation) + 2.0 * alpha * (cone.identity @ factor)
+        return _FactorMemory(factor, thresholds, value, evaluation, gradient, steps)
+
+    def _finish(self, state: State) -> State:
+        last: _FactorMemory = state.memory
+        bound = state.bound
+        if self.proves:
+            point = self.problem.known(state.matrix, last.thresholds, last.evaluation)
+            bound = max(bound, prove_bound(point, self.tol))
+        return replace(state, bound=bound, stuck=True)
+
+    def _state(self, memory: _FactorMemory, bound: float) -> State:
+        matrix = memory.factor @ memory.factor.T
+        return State(matrix, memory.thresholds, memory.value, bound, memory.evaluation.least_margin, memory)
+
+
+class _FusedFactor(Factor):
+    """The same steps with fused passes, which are precise enough to approach the optimum."""
+
+    shortest = 1e-2
+
+    def approach(self, factor: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray, FactorSteps]:
+        """Step while the objective falls by more than the error of a pass; not at all if there are no such passes."""
+        if self.problem.objective.factor_pass(factor, thresholds) is None:
+            return factor, thresholds, ()
+        state = self._state(self._evaluate(factor, thresholds, ()), 0.0)
+        for _ in range(_MOST_FUSED):
+            before, state = state, self.step(state)
+            if state.stuck or before.objective - state.objective <= _FUSED_ERROR:
+                break
+        last: _FactorMemory = state.memory
+        return last.factor, last.thresholds, last.steps
+
+    def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: FactorSteps) -> _FactorMemory:
+        cone, alpha = self.problem.cone, self.problem.alpha
+        for _ in range(_MOST_NEWTON):
+            found = self.problem.objective.factor_pass(factor, thresholds)
+            if found is None:  # beyond the range of fused passes
+                return super()._evaluate(factor, thresholds, steps)
+            evaluation, gradient = found
+            curvature = float(evaluation.curvature.thresholds[0, 0])
+            moved = np.maximum(thresholds - evaluation.slopes / max(curvature, TINY), cone.least)
+            if abs(float(evaluation.slopes[0])) <= _FUSED_SLOPE or np.all(moved == thresholds):
+                break
+            thresholds = moved
+        value = evaluation.loss + alpha * float(np.sum(factor[cone.core] ** 2))
+        return _FactorMemory(
+            factor, thresholds, value, evaluation, gradient + 2.0 * alpha * (cone.identity @ factor), steps
+        )
+
+
+def _norm(matrix: FloatArray) -> float:
+    return float(np.linalg.norm(matrix))
+
+
+def _two_loop(gradient: FloatArray, steps: FactorSteps) -> FloatArray:
+    """The L-BFGS direction (Nocedal's two-loop recursion)."""
+    direction = -gradient
+    weights = []
+    for step, change in reversed(steps):
+        weight = float(np.sum(step * direction) / np.sum(step * change))
+        weights.append(weight)
+        direction = direction - weight * change
+    if steps:
+        step, change = steps[-1]
+        direction = direction * float(np.sum(step * change) / np.sum(change * change))
+    for (step, change), weight in zip(steps, reversed(weights), strict=True):
+        direction = direction + (weight - float(np.sum(change * direction) / np.sum(step * change))) * step
+    return direction
