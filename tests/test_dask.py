@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import signal
-import threading
 import time
 
 import numpy as np
@@ -139,10 +138,14 @@ def test_questions_after_the_client_is_closed_say_so(client):
 
 def test_an_interrupt_cancels_what_is_waited_for(client, caplog):
     """Dask's own wait would log an error for each task."""
-    engine = engine_for(client)
-    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+    engine, waiting = engine_for(client), os.getpid()
+
+    def interrupt() -> None:  # by a task: once it runs, this process waits for it
+        os.kill(waiting, signal.SIGINT)
+        time.sleep(2.0)
+
     with pytest.raises(KeyboardInterrupt):
-        engine.compute([dask.delayed(time.sleep)(0.5 + seconds) for seconds in range(1, 5)])
+        engine.compute([dask.delayed(interrupt)(), *(dask.delayed(time.sleep)(seconds) for seconds in range(1, 5))])
     assert engine.compute([dask.delayed(int)("3")]) == [3]
     gc.collect()
     assert "never retrieved" not in caplog.text
