@@ -54,7 +54,7 @@ class Ids:
         ranks[order] = np.arange(len(order))
         return ranks[self.index]
 
-    def take(self, where: NDArray[Any]) -> Ids:
+    def take(self, where: NDArray[Any] | slice) -> Ids:
         """The ids of these rows."""
         return replace(self, index=self.index[where])
 
