@@ -364,7 +364,10 @@ WRONG = {
     "npy cut short": (_shortened_npy, "not a NumPy file, or it is damaged"),
     "npy with NaN": (_nan_in_npy, r"finite numbers; got nan in row 4321 \(counted from 0\), column 'x2'"),
     "too few labels": (_few_labels, r"labels must hold one value per row that is used, 50; got shape \(2,\)"),
-    "an index beyond the points": (_index_beyond, r"the first is '5' in column 'x1', row 1 \(counted from 0\).* numbered from 0"),
+    "an index beyond the points": (
+        _index_beyond,
+        r"the first is '5' in column 'x1', row 1 \(counted from 0\).* numbered from 0",
+    ),
 }
 
 

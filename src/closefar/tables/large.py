@@ -34,7 +34,7 @@ def read_or_open_points(source: Source, *, encoding: Encoding) -> PointTable | P
         return read_points(source, encoding=encoding)
     from closefar.tables.opened import open_source
 
-    id_name = find_id(source.open_only(), source.id, encoding.column_names)
+    id_name = find_id(source.open(source.judged), source.id, encoding.column_names)
     return open_source(replace(source, id=id_name), Features(encoding), labelled=False)
 
 

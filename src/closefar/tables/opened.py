@@ -40,17 +40,7 @@ from closefar.tables.pairs import (
     read_ids,
 )
 from closefar.tables.parquet import ParquetFile
-from closefar.tables.source import (
-    Roles,
-    Source,
-    Stacked,
-    find_id_roles,
-    find_label,
-    find_side_roles,
-    find_single_roles,
-    has_sides,
-    place_of_sides,
-)
+from closefar.tables.source import Roles, Source, find_id_roles, find_label, find_row_roles, has_sides
 from closefar.tables.spooled import SpooledFile
 from closefar.tables.table import TableFile
 from closefar.tables.values import is_number
@@ -352,7 +342,7 @@ def _has_labels(source: Source, are_given: bool) -> bool:
     """Whether to read labels from the file: unless they are given, wherever it has them."""
     if are_given or source.label is not None:
         return not are_given
-    return find_label(source.open_only(), source, labelled=True) is not None
+    return find_label(source.open(source.judged), source, labelled=True) is not None
 
 
 def _check_paths(pairs: Any, points: Any) -> None:
@@ -371,9 +361,13 @@ def _column_or_values(name: str, column: Any, values: Any) -> tuple[str | None, 
     """The name of a column, or values: each may be given by either keyword."""
     if column is not None and values is not None:
         raise ValueError(f"{name}s must be given once, as an array or as the name of a column; got both.")
-    if isinstance(values, str) and not values.lower().endswith(".npy"):
+    if isinstance(values, str) and not _is_array(values):
         return values, None
     return (column, values) if column is None or isinstance(column, str) else (None, column)
+
+
+def _is_array(path: str | os.PathLike[str]) -> bool:
+    return os.fspath(path).lower().endswith(".npy")
 
 
 def _names(given: str | Collection[str]) -> list[str]:
@@ -412,10 +406,10 @@ def open_source(source: Source, features: Features, *, labelled: bool) -> PairFi
 
     Two passes are made: one for labels, weights and groups, one for the encoding, which holds a column at a time.
     """
-    path = source.points if source.pairs is None else source.pairs
-    if os.fspath(path or "").lower().endswith(".npy"):
+    if _is_array(source.judged):
         return _open_array(source, features, labelled=labelled)
-    file, roles = _find_roles(source, features, labelled=labelled)
+    file = source.open(source.judged)
+    roles = find_row_roles(file, source, features, labelled=labelled)
     parquet = _streamable(file, roles)
     rows, encoding = _read_rows(parquet, roles)
     parquet.release_memory()
@@ -431,22 +425,14 @@ def _open_array(source: Source, features: Features, *, labelled: bool) -> PairFi
             "missing values of an array are refused; got " + setting(missing=features.missing) + ". Leave the setting "
             "out, and such rows out of the array."
         )
-    path = source.points if source.pairs is None else source.pairs
-    assert path is not None
-    chunks = NumpyChunks(path)
-    file, find = source.open(path), find_side_roles if chunks.are_pairs else find_single_roles
-    roles = find(file, source, features, labelled=labelled)
+    chunks, file = NumpyChunks(source.judged), source.open(source.judged)
+    if source.pairs is not None and not chunks.are_pairs:
+        source = replace(source, points=source.pairs, pairs=None)
+    roles = find_row_roles(file, source, features, labelled=labelled)
     rows = _read_judgements(file, replace(roles, features=Features()), chunks.shape[0])
     chunks.use(roles.names)
     encoding = features.encoding or Encoding.of_numbers(roles.names)
     return PairFile(chunks, encoding, rows, partial(_read_ids, file, roles, rows.n_read, rows.kept))
-
-
-def _find_roles(source: Source, features: Features, *, labelled: bool) -> tuple[TableFile, Roles]:
-    """Open a file, and find which of its columns mean what."""
-    file = source.open_only()
-    find = find_single_roles if source.pairs is None else find_side_roles
-    return file, find(file, source, features, labelled=labelled)
 
 
 def _read_rows(file: ParquetFile, roles: Roles) -> tuple[TableRows, Encoding]:
@@ -480,15 +466,10 @@ def _streamable(file: TableFile, roles: Roles) -> ParquetFile:
 
 def _learned(file: ParquetFile, roles: Roles, kept: NDArray[np.int64]) -> tuple[Encoding, NDArray[np.bool_] | None]:
     """The encoding, and which of the kept rows lack a value where those are left out; a column is read at a time."""
-    columns: Mapping[str, NDArray[Any]] = FileColumns(file, roles, kept)
-    place = file.place if len(kept) == file.n_rows else file.place.at(kept)
-    if roles.sides is not None:
-        columns, place = Stacked(columns, roles.sides), place_of_sides(file.place, kept, roles.sides)
+    columns, place = roles.stacked(FileColumns(file, roles, kept), file.place, kept)
     encoding = roles.features.learned(columns, place)
-    if not roles.features.drops_missing:
-        return encoding, None
-    dropped = encoding.find_dropped(columns, place=place)
-    return encoding, dropped if roles.sides is None else np.logical_or(dropped[::2], dropped[1::2])
+    lacking = encoding.find_dropped(columns, place=place) if roles.features.drops_missing else None
+    return encoding, None if lacking is None else roles.of_rows(lacking)
 
 
 def _read_ids(file: TableFile, roles: Roles, n_rows: int, kept: NDArray[np.int64]) -> Ids:
@@ -530,7 +511,7 @@ def _open_index(points: Any, source: Source, features: Features, *, labelled: bo
     assert source.pairs is not None
     file = source.open(source.pairs)
     roles = find_id_roles(file, source, features, labelled=labelled)
-    if file.path.lower().endswith(".npy") and set(file.names) > set(roles.used):
+    if _is_array(file.path) and set(file.names) > set(roles.used):
         raise TableError(
             f"{file.path} must have a column of row numbers for each side, and no others but those that are named as "
             f"label or weight; got {len(file.names)} columns."
@@ -590,9 +571,9 @@ def _open_on_cluster(
     source = replace(source, annotator=False)
     if points is None:
         source = _with_sides_or_points(source, features)
-    file, labelled = _parquet(source.open_only()), _has_labels(source, beside[0] is not None)
+    file, labelled = _parquet(source.open(source.judged)), _has_labels(source, beside[0] is not None)
     if points is None:
-        _, roles = _find_roles(source, features, labelled=labelled)
+        roles = find_row_roles(file, source, features, labelled=labelled)
         encoding = _encoding(file, roles, client)
         roles = replace(roles, features=Features(encoding), notes=())
     else:

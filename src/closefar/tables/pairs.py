@@ -26,13 +26,10 @@ from closefar.tables.source import (
     ROW_NAMES,
     Roles,
     Source,
-    Stacked,
     find_comparison_roles,
     find_id,
     find_id_roles,
-    find_side_roles,
-    find_single_roles,
-    place_of_sides,
+    find_row_roles,
 )
 from closefar.tables.table import TableFile
 from closefar.tables.values import codes_of, distinct, is_missing, is_number, to_text
@@ -408,7 +405,7 @@ def _read_raw(source: Source, features: Features, *, needs_ids: bool = True) -> 
 # Judgements in a file of their own, with any number of them for a pair, as crowdsourcing platforms give them.
 
 
-class JoinedFile:
+class _JoinedFile:
     """A file with a row for each judgement: what the judgement has, and what the pair has that it is about.
 
     Parameters
@@ -426,17 +423,11 @@ class JoinedFile:
         self.names = [*(name for name in pairs.names if name not in own), *own]
 
     def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        own = {name for name in only if name in self._judgements.names and name != self._key}
-        for file, names in ((self._judgements, own), (self._pairs, set(only) - own)):
-            if not names:
-                continue
-            texts, ids = ([name for name in chosen if name in names] for chosen in (as_text, as_ids))
-            columns = file.read([name for name in only if name in names], texts, ids)
-            if file is self._pairs:
-                columns = {name: column.take(self._positions) for name, column in columns.items()}
-            found |= columns
-        return found
+        own = [name for name in only if name in self._judgements.names and name != self._key]
+        found = self._judgements.read(own, as_text, as_ids) if own else {}
+        of_pairs = [name for name in only if name not in own]
+        columns = self._pairs.read(of_pairs, as_text, as_ids) if of_pairs else {}
+        return found | {name: column.take(self._positions) for name, column in columns.items()}
 
     @cached_property
     def _positions(self) -> NDArray[np.int64]:
@@ -461,10 +452,10 @@ def _common(pairs: TableFile, judgements: TableFile) -> str:
     )
 
 
-def _open_judged(source: Source, path: str | os.PathLike[str], *, labelled: bool) -> TableFile:
+def _open_judged(source: Source, *, labelled: bool) -> TableFile:
     """Open a file of pairs, or of single points, with the judgements of another file where there is one."""
-    file = source.open(path)
-    return JoinedFile(file, source.open(source.judgements)) if source.judgements is not None and labelled else file
+    file = source.open(source.judged)
+    return _JoinedFile(file, source.open(source.judgements)) if source.judgements is not None and labelled else file
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -473,11 +464,8 @@ def _open_judged(source: Source, path: str | os.PathLike[str], *, labelled: bool
 
 def read_rows(source: Source, features: Features, *, labelled: bool) -> PairTable:
     """Read a file whose rows hold single points, or both points of a pair, with one encoding for both sides."""
-    path = source.points if source.pairs is None else source.pairs
-    assert path is not None
-    file = _open_judged(source, path, labelled=labelled)
-    find_roles = find_single_roles if source.pairs is None else find_side_roles
-    roles = find_roles(file, source, features, labelled=labelled)
+    file = _open_judged(source, labelled=labelled)
+    roles = find_row_roles(file, source, features, labelled=labelled)
     columns = file.read(roles.used, [*roles.own_texts, *roles.texts], roles.id_names)
     if roles.sides is not None:
         left, right = roles.sides
@@ -489,16 +477,11 @@ def read_rows(source: Source, features: Features, *, labelled: bool) -> PairTabl
     rows.leave_out_unlabelled()
     are_all = len(rows.kept) == rows.n_read
     values = {name: columns[name] if are_all else columns[name][rows.kept] for name in roles.own}
-    if roles.sides is None:
-        data, lacking, encoding = roles.features.encode(values, file.place.at(rows.kept))
-        index: NDArray[np.int64] = np.arange(len(data))
-    else:
-        place = place_of_sides(file.place, rows.kept, roles.sides)
-        data, dropped, encoding = roles.features.encode(Stacked(values, roles.sides), place)
-        lacking = np.logical_or(dropped[::2], dropped[1::2])
-        if lacking.any():
-            data = data[np.repeat(~lacking, 2)[~dropped]]
-        index = np.arange(len(data)).reshape(-1, 2)
+    data, dropped, encoding = roles.features.encode(*roles.stacked(values, file.place, rows.kept))
+    lacking, shape = roles.of_rows(dropped), (-1,) if roles.sides is None else (-1, 2)
+    if lacking.any() and roles.sides is not None:
+        data = data[np.repeat(~lacking, 2)[~dropped]]
+    index: NDArray[np.int64] = np.arange(len(data)).reshape(shape)
     rows.leave_out(lacking, "a value")
     identity = ids_of_pairs(file.place, columns, roles.id_names, rows.n_read).take(rows.kept)
     return rows.table(data, index, identity, encoding, [*roles.notes, *_notes_of(encoding, data)])
@@ -512,7 +495,7 @@ def read_id_pairs(source: Source, features: Features, *, labelled: bool) -> Pair
     """Read a table of points, and pairs or comparisons of their ids, or both; each point is encoded once."""
     tables = []
     if source.pairs is not None:
-        file = _open_judged(source, source.pairs, labelled=labelled)
+        file = _open_judged(source, labelled=labelled)
         tables.append(read_ids(file, find_id_roles(file, source, features, labelled=labelled)))
     if source.comparisons is not None:
         file = source.open(source.comparisons)
@@ -530,11 +513,9 @@ def read_ids(file: TableFile, roles: Roles) -> TableRows:
     options = ("left", "right") if len(roles.id_names) == 2 else ("compared",) * 4
     for name, option in zip(roles.id_names, options, strict=False):
         check_ids(columns[name], name, file.place, option)
-    if len(roles.id_names) > 2:
+    if roles.label is not None and len(roles.id_names) > 2:
         ids = [columns[name] for name in roles.id_names]
-        _refuse_equal_sides(ids, roles.id_names, file.place)
-        if roles.label is not None:
-            columns[roles.label] = _signs(columns[roles.label], roles.label, ids, file.place)
+        columns[roles.label] = _signs(columns[roles.label], roles.label, ids, file.place)
     rows = TableRows(file, roles, columns)
     rows.leave_out_unlabelled()
     return rows
@@ -557,6 +538,8 @@ def _join(points: RawPoints, tables: list[TableRows], features: Features) -> lis
     positions = [find_positions(points, rows) for rows in tables]
     used = np.zeros(len(points.identity.index), dtype=bool)
     for rows, found in zip(tables, positions, strict=True):
+        if len(rows.ids) > 2:
+            _refuse_equal_sides(points, rows, found)
         used[found] = True
         if isinstance(rows.file, RecordedFile):  # encoded as on the page, which may ask about any of them
             used |= np.isin(points.ids.astype(str), rows.file.ids.astype(str))
@@ -569,60 +552,44 @@ def _join(points: RawPoints, tables: list[TableRows], features: Features) -> lis
             rows.leave_out(~complete, "a value")
             found, places = found[complete], places[complete]
         if isinstance(rows.file, RecordedFile) and found.shape[1] > 2:  # nobody could choose what to ask about
-            same = _are_same(data, found)
-            rows.leave_out_with(same, _note_same(same))
-            found, places = found[~same], places[~same]
+            differ = _leave_out_same(rows, data, found)
+            found, places = found[differ], places[differ]
         notes = [*points.notes, *rows.roles.notes, *_notes_of(encoding, data)]
         found_tables.append(rows.table(data, found, Ids(points.identity.values, places), encoding, notes))
     return found_tables
 
 
-def _are_same(points: FloatArray, index: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which comparisons have two sides that are the same; none, which a learner then refuses, if all have."""
+def _refuse_equal_sides(points: RawPoints, rows: TableRows, positions: NDArray[np.int64]) -> None:
+    """Refuse a comparison of a pair with itself, which has no answer."""
+    near, far = (np.sort(positions[:, leg], axis=1) for leg in LEGS[positions.shape[1]])
+    wrong = np.flatnonzero(np.all(near == far, axis=1))
+    if len(wrong):
+        row, (are, it) = int(wrong[0]), ("row has", "it") if len(wrong) == 1 else ("rows have", "them")
+        raise TableError(
+            f"{rows.place.path}: the two sides of a comparison must be different pairs; {len(wrong):,} {are} the same "
+            f"on both, the first is {rows.place.row(int(rows.kept[row]))} with {listed(points.ids[positions[row]])} in "
+            f"columns {listed(rows.roles.id_names)}. Correct or remove {it}."
+        )
+
+
+def _leave_out_same(rows: TableRows, points: FloatArray, index: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Leave out comparisons of two sides that do not differ, and return the others; all, if that is none."""
     from closefar.judgements import Tuples, rows_with_same_legs  # imports scikit-learn, which predictions do not need
 
     same = np.zeros(len(index), dtype=bool)
     same[rows_with_same_legs(Tuples(points, index))] = True
-    return ~same if same.all() else same
-
-
-def _note_same(same: NDArray[np.bool_]) -> str:
+    same &= not same.all()  # a learner then refuses them
     count = int(same.sum())
-    return (
+    rows.leave_out_with(
+        same,
         f"{count:,} of {counted(len(same), 'comparison')} {'was' if count == 1 else 'were'} left out: the two "
-        "sides are the same in all columns, or differ by the same, so that no metric can tell which is nearer."
+        "sides are the same in all columns, or differ by the same, so that no metric can tell which is nearer.",
     )
-
-
-def _refuse_equal_sides(ids: list[Any], names: tuple[str, ...], place: Place) -> None:
-    """Refuse a comparison of a pair with itself, which has no answer."""
-    codes, _ = codes_of_ids(*ids)
-    if len(codes) == 3:
-        equal = codes[1] == codes[2]
-    else:
-        left, right, other_left, other_right = codes
-        equal = (left == other_left) & (right == other_right) | (left == other_right) & (right == other_left)
-    wrong = np.flatnonzero(equal)
-    if len(wrong):
-        first = int(wrong[0])
-        got = ", ".join(quoted(texts_of(column.slice(first, 1))[0]) for column in ids)
-        raise TableError(
-            f"{place.path}: the two sides of a comparison must be different pairs; {counted(len(wrong), 'row')} "
-            f"{'has' if len(wrong) == 1 else 'have'} the same on both, the first is {place.row(first)} with {got} in "
-            f"columns {listed(names)}. Correct or remove {'it' if len(wrong) == 1 else 'them'}."
-        )
+    return ~same
 
 
 # What people write for "the first two points are nearer to each other", and for the opposite.
 _WORDS = (("1", "-1"), ("left", "right"), ("first", "second"), ("true", "false"))
-_TRIPLET_ANSWERS = (
-    "1 (the first point is nearer to the second) and -1 (to the third), left and right, first and second, true and "
-    "false, or the id of the nearer point"
-)
-_QUADRUPLET_ANSWERS = (
-    "1 (the first two points are nearer to each other) and -1 (the last two), left and right, first and second, or "
-    "true and false"
-)
 
 
 def _signs(answers: NDArray[np.object_], name: str, ids: list[Any], place: Place) -> NDArray[np.object_]:
@@ -633,20 +600,22 @@ def _signs(answers: NDArray[np.object_], name: str, ids: list[Any], place: Place
     for words in _WORDS:
         if set(plain) <= set(words):
             return np.array([*("1" if word == words[0] else "-1" for word in plain), None], dtype=object)[codes]
-    is_known = codes < 0
-    if len(ids) == 3:
-        near, far = (texts_of(column) == answers for column in ids[1:])
-        is_known = is_known | near | far
-        if is_known.all():
-            return np.array(["-1", "1", None], dtype=object)[np.where(codes < 0, 2, near)]
-    is_word = np.array([word in set().union(*_WORDS) for word in plain])[codes]
-    wrong = ~is_known & ~is_word
+    are_ids = len(ids) == 3
+    near, far = (texts_of(column) == answers if are_ids else codes < 0 for column in ids[1:3])
+    is_known = near | far | (codes < 0)
+    if is_known.all():
+        return np.array(["-1", "1", None], dtype=object)[np.where(codes < 0, 2, near)]
+    is_word = np.isin(plain, np.ravel(_WORDS))[codes]
+    wrong = ~is_known & ~is_word  # none, where words of several kinds are used
     first = int(np.argmax(wrong))
-    where = f"column {quoted(name)}, {place.row(first)}" if wrong.any() else f"column {quoted(name)}"
+    got, where = (quoted(answers[first]), f", {place.row(first)}") if wrong.any() else (listed(given), "")
+    one, other = "the first two points are nearer to each other", "the last two"
+    if are_ids:
+        one, other = "the first point is nearer to the second", "to the third"
     remedy = "Translate the answers, or set " + setting("answer") + " to another column."
     raise TableError(
-        f"{place.path}: answers must be {_TRIPLET_ANSWERS if len(ids) == 3 else _QUADRUPLET_ANSWERS}; got "
-        f"{quoted(answers[first]) if wrong.any() else listed(given)} in {where}. " + remedy
+        f"{place.path}: answers must be 1 ({one}) and -1 ({other}), left and right, first and second, true and false"
+        f"{', or the id of the nearer point' if are_ids else ''}; got {got} in column {quoted(name)}{where}. " + remedy
     )
 
 

@@ -218,7 +218,13 @@ def readable(name: str) -> Iterator[None]:
 # ---------------------------------------------------------------------------------------------------------------------
 # The answers in it.
 
-_COLUMNS = "first, second, third, answer, first_answer, annotator, chosen, purpose, reviewed, seconds, at, question"
+# The columns of the view of answers, and of which kind they are as arrays.
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("first", "second", "third", "question"), np.int64),
+    **dict.fromkeys(("answer", "original", "annotator", "chosen", "purpose"), object),
+    "reviewed": bool,
+    **dict.fromkeys(("seconds", "at"), np.float64),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,44 +291,22 @@ def read_recorded(path: str | os.PathLike[str]) -> RecordedAnswers:
     RecordedAnswers
     """
     with open_recorded(path) as connection:
-        rows = connection.execute(f"SELECT {_COLUMNS} FROM answers").fetchall()
+        answers = "SELECT *, first_answer AS original FROM answers"
+        rows = connection.execute(f"SELECT {', '.join(_KINDS)} FROM ({answers})").fetchall()
         ids = connection.execute("SELECT row, id FROM points ORDER BY row").fetchall()
         about = dict(connection.execute("SELECT key, value FROM about").fetchall())
         (n_events,) = connection.execute("SELECT count(*) FROM events").fetchone()
     try:
         if [row for row, _ in ids] != list(range(len(ids))):
             raise ValueError("its points are not numbered from 0")
-        return _answers(rows, [id for _, id in ids], {key: json.loads(value) for key, value in about.items()}, n_events)
+        about = {key: json.loads(value) for key, value in about.items()}
+        values: dict[str, Any] = dict(zip(_KINDS, zip(*rows, strict=True) if rows else [()] * len(_KINDS), strict=True))
+        found = {name: np.array(values[name], dtype=kind) for name, kind in _KINDS.items() if name != "third"}
+        third = np.array(values["third"], dtype=np.int64) if about["task"]["kind"] == "triplets" else None
+        names = np.array([id for _, id in ids], dtype=object)
+        return RecordedAnswers(**found, third=third, ids=names, about=about, n_events=n_events)
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise TableError(f"{os.fspath(path)} is damaged: {error}. Restore it from a copy.") from error
-
-
-def _answers(rows: list[tuple[Any, ...]], ids: list[str], about: dict[str, Any], n_events: int) -> RecordedAnswers:
-    columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS.split(","))
-    first, second, third, answer, original, annotator, chosen, purpose, reviewed, seconds, at, question = columns
-    return RecordedAnswers(
-        first=np.array(first, dtype=np.int64),
-        second=np.array(second, dtype=np.int64),
-        third=np.array(third, dtype=np.int64) if about["task"]["kind"] == "triplets" else None,
-        answer=_texts(answer),
-        original=_texts(original),
-        annotator=_texts(annotator),
-        chosen=_texts(chosen),
-        purpose=_texts(purpose),
-        reviewed=np.array(reviewed, dtype=bool),
-        seconds=np.array([np.nan if value is None else value for value in seconds], dtype=np.float64),
-        at=np.array(at, dtype=np.float64),
-        question=np.array(question, dtype=np.int64),
-        ids=_texts(ids),
-        about=about,
-        n_events=n_events,
-    )
-
-
-def _texts(values: Any) -> NDArray[np.object_]:
-    texts = np.empty(len(values), dtype=object)
-    texts[:] = values
-    return texts
 
 
 def recorded_task(path: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -361,17 +345,14 @@ class RecordedFile:
 
     def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
         """Return these columns; those `as_text` become text, and those `as_ids` pyarrow's."""
-        return {
-            name: self._converted(column, as_text=name in as_text, is_id=name in as_ids)
-            for name, column in self._columns.items()
-            if name in only
-        }
-
-    def _converted(self, column: NDArray[Any], *, as_text: bool, is_id: bool) -> Any:
-        if is_id:
-            load_arrow(self.path)
-            return as_id_column(column, self._missing.words)
-        return self._missing.in_column(to_text(column) if as_text else column)
+        load_arrow(self.path)
+        missing, found = self._missing, {}
+        for name, column in self._columns.items():
+            if name in as_ids:
+                found[name] = as_id_column(column, missing.words)
+            elif name in only:
+                found[name] = missing.in_column(to_text(column) if name in as_text else column)
+        return found
 
 
 def recorded_columns(answers: RecordedAnswers, *, keeps_unsure: bool = False) -> dict[str, NDArray[Any]]:
@@ -417,43 +398,37 @@ _MOST_NAMED = 3  # points or columns in one part of a sentence that may have fou
 
 def fingerprint_columns(columns: Mapping[str, NDArray[Any]]) -> dict[str, str]:
     """A short text for each column, which differs if a value does."""
-    return {name: _fingerprint(column) for name, column in columns.items()}
-
-
-def _fingerprint(column: NDArray[Any]) -> str:
-    if column.dtype.kind == "f":
-        numbers = np.where(np.isnan(column), np.nan, column + 0.0).astype("<f8")  # one NaN, and no minus zero
-        content = b"numbers" + numbers.tobytes()
-    else:
-        content = b"texts" + json.dumps(to_text(column).tolist()).encode()
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+    found = {}
+    for name, column in columns.items():
+        if column.dtype.kind == "f":
+            numbers = np.where(np.isnan(column), np.nan, column + 0.0).astype("<f8")  # one NaN, and no minus zero
+            content = b"numbers" + numbers.tobytes()
+        else:
+            content = b"texts" + json.dumps(to_text(column).tolist()).encode()
+        found[name] = hashlib.blake2b(content, digest_size=16).hexdigest()
+    return found
 
 
 def point_differences(
     known_ids: Sequence[str], known: Mapping[str, str], ids: Sequence[str], found: Mapping[str, str]
 ) -> list[str]:
     """What differs between the points that were judged and others, as parts of a sentence; none if nothing does."""
-    differences = []
-    new, gone = set(ids) - set(known_ids), set(known_ids) - set(ids)
-    for names, is_new in ((new, True), (gone, False)):
-        if names:
-            ordered = [name for name in (ids if is_new else known_ids) if name in names]
-            verb = "is" if len(names) == 1 else "are"
-            what = "new" if is_new else "missing"
-            differences.append(f"{counted(len(names), 'point')} {verb} {what}: {listed(ordered, _MOST_NAMED)}")
+    before, now = set(known_ids), set(ids)
+    new, gone = [id for id in ids if id not in before], [id for id in known_ids if id not in now]
+    differences = [
+        f"{counted(len(names), 'point')} {'is' if len(names) == 1 else 'are'} {what}: {listed(names, _MOST_NAMED)}"
+        for names, what in ((new, "new"), (gone, "missing"))
+        if names
+    ]
     if not differences and list(ids) != list(known_ids):
         differences.append("the points are in another order")
-    lost, added = [name for name in known if name not in found], [name for name in found if name not in known]
-    differences += [f"{_columns(lost)} missing"] if lost else []
-    differences += [f"{_columns(added)} new"] if added else []
-    if not (new or gone or differences[:1] == ["the points are in another order"]):
-        changed = [name for name in known if name in found and found[name] != known[name]]
-        if changed:
-            noun, verb = ("column", "has") if len(changed) == 1 else ("columns", "have")
-            differences.append(f"{noun} {listed(changed, _MOST_NAMED)} {verb} changed")
+    known_both = [] if differences else [name for name in known if name in found]  # of others values are not comparable
+    for names, one, several in (
+        ([name for name in known if name not in found], "is missing", "are missing"),
+        ([name for name in found if name not in known], "is new", "are new"),
+        ([name for name in known_both if found[name] != known[name]], "has changed", "have changed"),
+    ):
+        if names:
+            noun, what = ("column", one) if len(names) == 1 else ("columns", several)
+            differences.append(f"{noun} {listed(names, _MOST_NAMED)} {what}")
     return differences
-
-
-def _columns(names: Sequence[str]) -> str:
-    noun, verb = ("column", "is") if len(names) == 1 else ("columns", "are")
-    return f"{noun} {listed(names, _MOST_NAMED)} {verb}"

@@ -120,11 +120,12 @@ class Source:
         options = {} if self.decimal == "." else {"decimal": self.decimal}
         return open_table(path, self.na_values, **options)
 
-    def open_only(self) -> TableFile:
-        """Open the file of single points, or of pairs with both points side by side."""
+    @property
+    def judged(self) -> str | os.PathLike[str]:
+        """The file of pairs, or of single points."""
         path = self.points if self.pairs is None else self.pairs
         assert path is not None
-        return self.open(path)
+        return path
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,18 @@ class Roles:
     def used(self) -> list[str]:
         """All columns that are read."""
         return [*self.own, *self.texts, *self.id_names, *([] if self.weight is None else [self.weight])]
+
+    def stacked(
+        self, columns: Mapping[str, NDArray[Any]], place: Place, kept: NDArray[np.int64]
+    ) -> tuple[Mapping[str, NDArray[Any]], Place]:
+        """The columns of points in these rows of the file, and their place: for pairs, both sides in turn."""
+        if self.sides is None:
+            return columns, place.at(kept)
+        return Stacked(columns, self.sides), place_of_sides(place, kept, self.sides)
+
+    def of_rows(self, of_points: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which rows have a point of which something holds."""
+        return of_points if self.sides is None else np.logical_or(of_points[::2], of_points[1::2])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -282,7 +295,7 @@ def note_ignored(file: TableFile, used: Collection[str | None]) -> tuple[str, ..
 # Single points.
 
 
-def find_single_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
+def _find_single_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
     """Which columns of a file of single points mean what."""
     label, weight, group = _find_judgement(file, source, labelled=labelled, needs_label=True)
     id_name = _find_own_id(file, source.id)
@@ -322,20 +335,28 @@ def find_id_roles(file: TableFile, source: Source, features: Features, *, labell
 
 def _find_ids(file: TableFile, source: Source, label: str | None, annotator: str | None) -> tuple[str, ...]:
     """The two id columns of a table of pairs."""
-    if source.left is not None and source.right is not None:
-        return _given_ids(file, (source.left, source.right))
     candidates = [name for name in file.names if name not in (label, source.weight, source.group)]
     if source.annotator or len(candidates) > 2:
         candidates = [name for name in candidates if name != annotator]
-    by_name = {name.lower(): name for name in candidates}
-    if "left" in by_name and "right" in by_name:
-        return by_name["left"], by_name["right"]
-    if len(candidates) > 2:  # its own row numbers are no points
-        candidates = [name for name in candidates if name.lower() not in ROW_NAMES]
-    if len(candidates) < 2:
+    given = None if source.left is None or source.right is None else (source.left, source.right)
+    found = _given_or_likely(file, given, candidates, ("left", "right"), 2)
+    if len(found) < 2:
         words = f"{file.path} must have two id columns beside the label; its columns are {listed(file.names)}. Set "
         raise TableError(words + setting("left") + " and " + setting("right") + " to them.")
-    return candidates[0], candidates[1]
+    return found[:2]
+
+
+def _given_or_likely(
+    file: TableFile, given: tuple[str, ...] | None, candidates: list[str], usual: Sequence[str], n: int
+) -> tuple[str, ...]:
+    """The given id columns, or those with the usual names, or the candidates: of more than n those that may be ids."""
+    if given is not None:
+        refuse_unknown(file.path, given, file.names, "which was given as an id column")
+        return given
+    by_name = {name.lower(): name for name in candidates}
+    if usual and by_name.keys() >= set(usual):
+        return tuple(by_name[name] for name in usual)
+    return tuple(name for name in candidates if len(candidates) <= n or name.lower() not in ROW_NAMES)
 
 
 def find_comparison_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
@@ -359,26 +380,16 @@ def find_comparison_roles(file: TableFile, source: Source, features: Features, *
 
 def _find_compared(file: TableFile, source: Source, others: Sequence[str | None]) -> tuple[str, ...]:
     """The three or four id columns of a table of comparisons."""
-    if source.compared is not None:
-        return _given_ids(file, source.compared)
     candidates = [name for name in file.names if name not in others]
-    by_name = {name.lower(): name for name in candidates}
-    if len(candidates) > 4 and by_name.keys() >= set(_COMPARED_NAMES):
-        return tuple(by_name[name] for name in _COMPARED_NAMES)
-    if len(candidates) > 3:
-        candidates = [name for name in candidates if name.lower() not in ROW_NAMES]
-    if len(candidates) not in (3, 4):
+    usual = _COMPARED_NAMES if len(candidates) > 4 else ()
+    found = _given_or_likely(file, source.compared, candidates, usual, 3)
+    if len(found) not in (3, 4):
         remedy = setting("compared") + " to the id columns, and " + setting("answer") + " to that of the answers."
         raise TableError(
-            f"{file.path} must have three or four id columns beside the answer; got {len(candidates)}: "
-            f"{listed(candidates)}. Set " + remedy
+            f"{file.path} must have three or four id columns beside the answer; got {len(found)}: "
+            f"{listed(found)}. Set " + remedy
         )
-    return tuple(candidates)
-
-
-def _given_ids(file: TableFile, names: tuple[str, ...]) -> tuple[str, ...]:
-    refuse_unknown(file.path, names, file.names, "which was given as an id column")
-    return names
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -447,7 +458,7 @@ def _stems(names: Sequence[str], mark: str, is_prefix: bool, *, exact: bool) -> 
     return stems
 
 
-def find_side_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
+def _find_side_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
     """Which columns of a file of pairs, with both points side by side, mean what."""
     label, weight, group = _find_judgement(file, source, labelled=labelled, needs_label=True)
     others = (label, weight, group, source.weight, source.group, source.id, source.left, source.right)
@@ -479,7 +490,7 @@ def find_side_roles(file: TableFile, source: Source, features: Features, *, labe
 def _ids_of_sides(file: TableFile, source: Source, sides: _Sides, needed: Sequence[str] | None) -> tuple[str, ...]:
     """The columns of ids: of both sides, or of the pairs as such, or none."""
     if source.left is not None and source.right is not None:
-        return _given_ids(file, (source.left, source.right))
+        return _given_or_likely(file, (source.left, source.right), [], (), 2)
     stem = next((stem for stem in sides.shared if stem.lower() == "id" and stem not in (needed or ())), None)
     if source.id is None and stem is not None:
         return sides.left[stem], sides.right[stem]
@@ -507,6 +518,12 @@ def _features_of_sides(
             f"side has {listed(alone)}. Add them to " + remedy
         )
     return features, chosen_names(found, file.place, features.columns, (), features.text_names)
+
+
+def find_row_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
+    """Which columns of a file mean what whose rows hold single points, or both points of a pair."""
+    find = _find_single_roles if source.pairs is None else _find_side_roles
+    return find(file, source, features, labelled=labelled)
 
 
 class Stacked(Mapping[str, NDArray[Any]]):
