@@ -732,7 +732,7 @@ def test_points_to_map(write, by_id):
     table = read_points(write("more,colour,id,height\n0,blue,p,1\n0,red,q,2\n", "new.csv"), encoding=encoding)
     assert np.asarray(table.data).tolist() == [[1, 1], [2, 0]]
     assert table.ids.tolist() == ["p", "q"]
-    assert table.id_name == "id"
+    assert table.id_names == ("id",)
     assert table.encoding == encoding
     assert table.notes == ()
 
@@ -740,12 +740,12 @@ def test_points_to_map(write, by_id):
 def test_points_to_map_may_have_no_ids_or_repeat_them(write, by_id, tmp_path):
     encoding = by_id().encoding
     table = read_points(write("height,colour\n1,blue\n", "new.csv"), encoding=encoding)
-    assert (table.ids.tolist(), table.id_name) == (["2"], "row")
+    assert (table.ids.tolist(), table.id_names) == (["2"], ("row",))
     table = read_points(write("name,height,colour\nu,1,blue\nu,2,red\n", "new.csv"), encoding=encoding)
-    assert (table.ids.tolist(), table.id_name) == (["u", "u"], "name")
+    assert (table.ids.tolist(), table.id_names) == (["u", "u"], ("name",))
     np.save(tmp_path / "new.npy", np.ones((2, 2)))
     table = read_points(tmp_path / "new.npy", encoding=Encoding.of_numbers(["x0", "x1"]))
-    assert (table.ids.tolist(), table.id_name) == (["0", "1"], "row")
+    assert (table.ids.tolist(), table.id_names) == (["0", "1"], ("row",))
 
 
 def test_points_to_map_from_a_source(write, by_id):

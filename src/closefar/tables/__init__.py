@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import TableError
 from closefar.tables.large import Pairs, labels_of, others_of, read_or_open_pairs, read_or_open_points
-from closefar.tables.pairs import PairTable, PointTable, RawPoints, read_pairs, read_points, read_raw_points
+from closefar.tables.pairs import PairTable, RawPoints, read_pairs, read_points, read_raw_points
 from closefar.tables.recorded import (
     RecordedAnswers,
     check_recorded,
@@ -34,7 +34,6 @@ __all__ = [
     "PairFile",
     "PairTable",
     "Pairs",
-    "PointTable",
     "RawPoints",
     "RecordedAnswers",
     "Source",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from closefar.tables.encoding import Encoding, Features
-from closefar.tables.pairs import PairTable, PointTable, read_pairs, read_points
+from closefar.tables.pairs import PairTable, read_pairs, read_points
 from closefar.tables.sizes import is_large
 from closefar.tables.source import Source, find_id
 
@@ -28,7 +28,7 @@ def read_or_open_pairs(source: Source, *, encoding: Encoding | None = None, labe
     return open_source(source, Features(encoding, **options), labelled=labelled)
 
 
-def read_or_open_points(source: Source, *, encoding: Encoding) -> PointTable | PairFile:
+def read_or_open_points(source: Source, *, encoding: Encoding) -> Pairs:
     """Read points as `read_points` does or, of a file that is too large to be held in memory, open them."""
     if not is_large(source):
         return read_points(source, encoding=encoding)

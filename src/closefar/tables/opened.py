@@ -6,7 +6,7 @@ A file is read in each pass, points that pairs refer to are held in memory, and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
@@ -107,20 +107,15 @@ class PairFile(StreamedRows, _Closing):
     are_comparisons = False
     comparisons = None
 
-    def __init__(
-        self,
-        chunks: PointChunks,
-        encoding: Encoding,
-        rows: TableRows,
-        read_ids: Callable[[], Ids],
-        notes: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, chunks: PointChunks, encoding: Encoding, rows: TableRows, notes: Sequence[str] = ()) -> None:
         super().__init__(chunks)
         self.encoding, self.is_single = encoding, rows.roles.sides is None
         self.labels: Any = rows.labels
-        self.weights, self.groups, self.annotators = rows.weights, rows.groups, rows.annotators
+        self.groups: Any = rows.groups
+        self.annotators: Any = rows.annotators
+        self.weights = rows.weights
         self.id_names, self.notes = rows.roles.id_names or ("row",), tuple(notes)
-        self._points, self._read_ids = chunks, read_ids
+        self._points, self._ids_of = chunks, (rows.file, rows.roles.id_names, rows.n_read, rows.kept)
 
     def __repr__(self) -> str:
         return f"PairFile({self.n_rows:,} {'rows' if self.is_single else 'pairs'} of {self.n_columns} columns)"
@@ -137,7 +132,8 @@ class PairFile(StreamedRows, _Closing):
     @cached_property
     def identity(self) -> Ids:
         """The ids, read when they are first asked for."""
-        return self._read_ids()
+        file, names, n_read, kept = self._ids_of
+        return ids_of_pairs(file.place, file.read(names, (), names), names, n_read).take(kept)
 
     @property
     def ids(self) -> NDArray[np.object_]:
@@ -347,8 +343,6 @@ def _has_labels(source: Source, are_given: bool) -> bool:
 
 def _check_paths(pairs: Any, points: Any) -> None:
     """Refuse what is no file, or lacks one."""
-    if points is None and pairs is None:
-        raise ValueError("open_pairs needs a file of pairs, of points, or both; got neither.")
     if points is not None and not isinstance(points, str | os.PathLike) and pairs is None:
         raise ValueError("points that are no file need a file of pairs of their row numbers; got none. Give pairs.")
     is_list = isinstance(pairs, list | tuple) and all(isinstance(path, str | os.PathLike) for path in pairs)
@@ -415,7 +409,7 @@ def open_source(source: Source, features: Features, *, labelled: bool) -> PairFi
     parquet.release_memory()
     chunks = TableChunks(parquet, roles, encoding, rows.kept)
     notes = [*rows.notes, *roles.notes, *note_constant(encoding)]
-    return PairFile(chunks, encoding, rows, partial(_read_ids, parquet, roles, parquet.n_rows, rows.kept), notes)
+    return PairFile(chunks, encoding, rows, notes)
 
 
 def _open_array(source: Source, features: Features, *, labelled: bool) -> PairFile:
@@ -431,16 +425,16 @@ def _open_array(source: Source, features: Features, *, labelled: bool) -> PairFi
     roles = find_row_roles(file, source, features, labelled=labelled)
     rows = _read_judgements(file, replace(roles, features=Features()), chunks.shape[0])
     chunks.use(roles.names)
-    encoding = features.encoding or Encoding.of_numbers(roles.names)
-    return PairFile(chunks, encoding, rows, partial(_read_ids, file, roles, rows.n_read, rows.kept))
+    return PairFile(chunks, features.encoding or Encoding.of_numbers(roles.names), rows)
 
 
 def _read_rows(file: ParquetFile, roles: Roles) -> tuple[TableRows, Encoding]:
-    """Read the labels and weights of a file whose columns are known, and learn its encoding if it is not known."""
+    """Read what is known of each row, and learn the encoding a column at a time if it is not known."""
     rows = _read_judgements(file, roles, file.n_rows)
-    encoding, lacking = _learned(file, roles, rows.kept)
-    if lacking is not None:
-        rows.leave_out(lacking, "a value")
+    columns, place = roles.stacked(FileColumns(file, roles, rows.kept), file.place, rows.kept)
+    encoding = roles.features.learned(columns, place)
+    if roles.features.drops_missing:
+        rows.leave_out(roles.of_rows(encoding.find_dropped(columns, place=place)), "a value")
     return rows, encoding
 
 
@@ -462,19 +456,6 @@ def _streamable(file: TableFile, roles: Roles) -> ParquetFile:
     if isinstance(file, ParquetFile):
         return file
     raise TableError(f"{file.path} can't be read in parts. Save the table as Parquet, or one array as .npy.")
-
-
-def _learned(file: ParquetFile, roles: Roles, kept: NDArray[np.int64]) -> tuple[Encoding, NDArray[np.bool_] | None]:
-    """The encoding, and which of the kept rows lack a value where those are left out; a column is read at a time."""
-    columns, place = roles.stacked(FileColumns(file, roles, kept), file.place, kept)
-    encoding = roles.features.learned(columns, place)
-    lacking = encoding.find_dropped(columns, place=place) if roles.features.drops_missing else None
-    return encoding, None if lacking is None else roles.of_rows(lacking)
-
-
-def _read_ids(file: TableFile, roles: Roles, n_rows: int, kept: NDArray[np.int64]) -> Ids:
-    columns = file.read(roles.id_names, (), roles.id_names)
-    return ids_of_pairs(file.place, columns, roles.id_names, n_rows).take(kept)
 
 
 def coded(column: Any) -> CodedLabels:
@@ -571,7 +552,12 @@ def _open_on_cluster(
     source = replace(source, annotator=False)
     if points is None:
         source = _with_sides_or_points(source, features)
-    file, labelled = _parquet(source.open(source.judged)), _has_labels(source, beside[0] is not None)
+    file, labelled = source.open(source.judged), _has_labels(source, beside[0] is not None)
+    if not isinstance(file, ParquetFile):
+        raise TableError(
+            f"a cluster reads Parquet; got {file.path}. Convert it, or read it with dask.dataframe.read_csv or "
+            "dask.array and pass that to fit."
+        )
     if points is None:
         roles = find_row_roles(file, source, features, labelled=labelled)
         encoding = _encoding(file, roles, client)
@@ -637,15 +623,6 @@ class _Load:
         return unchecked_tuples(points, index, None), rows
 
 
-def _parquet(file: TableFile) -> ParquetFile:
-    if isinstance(file, ParquetFile):
-        return file
-    raise TableError(
-        f"a cluster reads Parquet; got {file.path}. Convert it, or read it with dask.dataframe.read_csv or dask.array "
-        "and pass that to fit."
-    )
-
-
 def _encoding(file: ParquetFile, roles: Roles, client: Any) -> Encoding:
     """The encoding: known, of plain numbers, or learned by a worker, which reads a column at a time."""
     features = roles.features
@@ -665,7 +642,7 @@ def _learned_by_worker(roles: Roles, file: ParquetFile) -> TaskResult:
 
 def _values_of_labels(pieces: list[ParquetFile], name: str, client: Any) -> dict[str, Any] | None:
     """What each word in the column of labels stands for: numbers, or true and false; None if they stay words."""
-    found, _ = engine_for(client).run(partial(_words, name), pieces, combine=_united)
+    found, _ = engine_for(client).run(partial(_words, name), pieces, combine=lambda words: set().union(*words))
     words = sorted(found)
     values = natural(CodedLabels(words, np.arange(len(words))))
     return None if isinstance(values, CodedLabels) else dict(zip(words, values, strict=True))
@@ -673,10 +650,6 @@ def _values_of_labels(pieces: list[ParquetFile], name: str, client: Any) -> dict
 
 def _words(name: str, piece: ParquetFile) -> TaskResult:
     return TaskResult(set(coded(piece.read([name], (), [name])[name]).counts()))
-
-
-def _united(words: Sequence[set[str]]) -> set[str]:
-    return set().union(*words)
 
 
 def _tasks(pieces: list[ParquetFile], beside: tuple[Any, Any], *, drops: bool) -> tuple[Any, ...]:

@@ -122,6 +122,10 @@ class PairTable:
         near, far = (replace(self, index=self.index[:, leg]) for leg in LEGS[self.index.shape[1]])
         return near, far
 
+    def projected(self, directions: FloatArray) -> FloatArray:
+        """Return the coordinate of each single point along each direction, a column of `directions`."""
+        return self.points[self.index] @ directions
+
     def with_labels(self, labels: NDArray[np.object_]) -> PairTable:
         """The same rows with other labels."""
         return replace(self, labels=labels)
@@ -752,29 +756,9 @@ def _read(source: Source, features: Features, *, labelled: bool) -> PairTable:
     return table
 
 
-@dataclass(frozen=True, eq=False)
-class PointTable:
-    """Points to be mapped: numbers (n, d), ids (n,), the name of the id column, and notes on what was left out."""
-
-    data: FloatArray
-    identity: Ids
-    id_name: str
-    encoding: Encoding
-    notes: tuple[str, ...]
-
-    @property
-    def ids(self) -> NDArray[np.object_]:
-        """The ids as text."""
-        return self.identity.texts
-
-    def projected(self, directions: FloatArray) -> FloatArray:
-        """Return the coordinate of each point along each direction, a column of `directions`."""
-        return self.data @ directions
-
-
 def read_points(
     source_or_path: Source | str | os.PathLike[str], *, id: str | None = None, encoding: Encoding
-) -> PointTable:
+) -> PairTable:
     r"""Read points to be mapped by a model.
 
     Parameters
@@ -787,7 +771,8 @@ def read_points(
 
     Returns
     -------
-    PointTable
+    PairTable
+        Single points without labels.
 
     Examples
     --------
@@ -807,7 +792,14 @@ def read_points(
     features = Features(encoding)
     points = _read_raw(replace(source, id=id or source.id), features, needs_ids=False)
     data, dropped, _ = features.encode(points.columns, points.place)
-    notes = list(points.notes)
-    if dropped.any():
-        notes.append(note_left_out(dropped, "points", "a value"))
-    return PointTable(data, points.identity.take(~dropped), points.id_name or "row", encoding, tuple(notes))
+    notes = [*points.notes, *([note_left_out(dropped, "points", "a value")] if dropped.any() else [])]
+    return PairTable(
+        points=data,
+        index=np.arange(len(data)),
+        labels=None,
+        identity=points.identity.take(~dropped),
+        weights=None,
+        encoding=encoding,
+        notes=tuple(notes),
+        id_names=(points.id_name or "row",),
+    )
