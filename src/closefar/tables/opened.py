@@ -40,7 +40,7 @@ from closefar.tables.pairs import (
     read_ids,
 )
 from closefar.tables.parquet import ParquetFile
-from closefar.tables.source import Roles, Source, find_id_roles, find_label, find_row_roles, has_sides
+from closefar.tables.source import Roles, Source, find_id_roles, find_label, find_row_roles, has_two_sides
 from closefar.tables.spooled import SpooledFile
 from closefar.tables.table import TableFile
 from closefar.tables.values import is_number
@@ -329,7 +329,7 @@ def _open(source: Source, array: Any, features: Features, *, has_labels: bool) -
 
 def _with_sides_or_points(source: Source, features: Features) -> Source:
     """The source, whose pairs are differences where the file does not have the columns of two sides."""
-    if source.pairs is None or has_sides(source.open(source.pairs), source, features):
+    if source.pairs is None or has_two_sides(source.open(source.pairs), source, features):
         return source
     return replace(source, points=source.pairs, pairs=None)
 

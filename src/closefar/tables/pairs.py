@@ -37,8 +37,8 @@ from closefar.tables.values import codes_of, distinct, is_missing, is_number, to
 if TYPE_CHECKING:
     from closefar.judgements import Tuples
 
-_ROWS_AT_ONCE = 1 << 16  # of predictions: with 100 columns, both points take 100 MB
-_EXACT, _LARGEST = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
+_ROWS_PER_BLOCK = 1 << 16  # of predictions: with 100 columns, both points take 100 MB
+_EXACT, _BEYOND_INTEGERS = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
 _NO_ANNOTATORS = either("annotator=False", "--no-annotators")
 
 
@@ -132,8 +132,8 @@ class PairTable:
 
     def point_blocks(self) -> Iterator[FloatArray]:
         """Give the single points, (m, d), or both points of each pair, (m, 2, d), some rows at a time."""
-        for start in range(0, len(self), _ROWS_AT_ONCE):
-            yield self.points[self.index[start : start + _ROWS_AT_ONCE]]
+        for start in range(0, len(self), _ROWS_PER_BLOCK):
+            yield self.points[self.index[start : start + _ROWS_PER_BLOCK]]
 
     @property
     def _is_in_order(self) -> bool:
@@ -262,7 +262,7 @@ def note_constant(encoding: Encoding) -> list[str]:
 def _note_large_integers(points: FloatArray, encoding: Encoding) -> list[str]:
     """A sentence that names the columns of integers that double precision may have rounded."""
     largest = np.maximum(points.max(axis=0), -points.min(axis=0))
-    large = np.flatnonzero((largest > _EXACT) & (largest < _LARGEST))
+    large = np.flatnonzero((largest > _EXACT) & (largest < _BEYOND_INTEGERS))
     rounded = [encoding.feature_names[column] for column in large if np.all(points[:, column] % 1 == 0)]
     if not rounded:
         return []

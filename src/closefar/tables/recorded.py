@@ -393,7 +393,7 @@ def _time(at: float) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # Whether a table of points is the one that was judged.
 
-_MOST_NAMED = 3  # points or columns in one part of a sentence that may have four parts
+_MOST_CHANGES = 3  # points or columns in one part of a sentence that may have four parts
 
 
 def fingerprint_columns(columns: Mapping[str, NDArray[Any]]) -> dict[str, str]:
@@ -416,7 +416,7 @@ def point_differences(
     before, now = set(known_ids), set(ids)
     new, gone = [id for id in ids if id not in before], [id for id in known_ids if id not in now]
     differences = [
-        f"{counted(len(names), 'point')} {'is' if len(names) == 1 else 'are'} {what}: {listed(names, _MOST_NAMED)}"
+        f"{counted(len(names), 'point')} {'is' if len(names) == 1 else 'are'} {what}: {listed(names, _MOST_CHANGES)}"
         for names, what in ((new, "new"), (gone, "missing"))
         if names
     ]
@@ -430,5 +430,5 @@ def point_differences(
     ):
         if names:
             noun, what = ("column", one) if len(names) == 1 else ("columns", several)
-            differences.append(f"{noun} {listed(names, _MOST_NAMED)} {what}")
+            differences.append(f"{noun} {listed(names, _MOST_CHANGES)} {what}")
     return differences

@@ -414,7 +414,7 @@ class _Sides:
         return {name: stem for side in (self.left, self.right) for stem, name in side.items()}
 
 
-def has_sides(file: TableFile, source: Source, features: Features) -> bool:
+def has_two_sides(file: TableFile, source: Source, features: Features) -> bool:
     """Whether a file has the columns of two sides; names that end with 1 and 2 are features unless all columns pair."""
     if source.sides is not None or source.left is not None:
         return True
