@@ -416,8 +416,9 @@ def _open_array(source: Source, features: Features, *, labelled: bool) -> PairFi
     """Open an array of differences or points, or of pairs; its columns are called x0, x1, ..."""
     if (features.missing or "refuse") != "refuse":
         raise TableError(
-            "missing values of an array are refused; got " + setting(missing=features.missing) + ". Leave the setting "
-            "out, and such rows out of the array."
+            f"{os.fspath(source.judged)}: missing values of an array are refused; got "
+            + setting(missing=features.missing)
+            + ". Leave the setting out, and such rows out of the array."
         )
     chunks, file = NumpyChunks(source.judged), source.open(source.judged)
     if source.pairs is not None and not chunks.are_pairs:

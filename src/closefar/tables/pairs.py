@@ -20,7 +20,6 @@ from closefar.tables.arrow import release_memory, texts_of
 from closefar.tables.encoding import Category, Encoding, Features
 from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
 from closefar.tables.ids import Ids, are_among, as_id_column, check_ids, codes_of_ids, ids_of_pairs, row_numbers
-from closefar.tables.inputs import Input
 from closefar.tables.recorded import RecordedFile, fingerprint_columns, is_recorded, point_differences
 from closefar.tables.source import (
     ROW_NAMES,
@@ -630,18 +629,16 @@ def _signs(answers: NDArray[np.object_], name: str, ids: list[Any], place: Place
 def _as_recorded(source: Source, features: Features) -> tuple[Source, Features]:
     """Take what is not given from a file of recorded judgements, if there is one, and check its points."""
     for path in (source.pairs, source.comparisons):
-        if path is None or Input(path).is_stream or not is_recorded(path):
+        if path is None or not is_recorded(path):
             continue
         file = source.open(path)
         assert isinstance(file, RecordedFile)
         if source.points is None:
-            raise TableError(
-                f"{file.path} has ids of points, not their columns. Add --points, the table that they are in."
-            )
+            remedy = "Add " + setting("points") + ", the table that they are in."
+            raise TableError(f"{file.path} has ids of points, not their columns. " + remedy)
         options = file.about["options"]
-        source = replace(
-            source, id=source.id or file.about["id"], na_values=source.na_values or tuple(options.get("na_values", ()))
-        )
+        na_values = source.na_values or tuple(options.get("na_values", ()))
+        source = replace(source, id=source.id or file.about["id"], na_values=na_values)
         _check_points(file, source)
         features = _with_recorded(features, file.about["features"], options)
     return source, features
@@ -650,7 +647,7 @@ def _as_recorded(source: Source, features: Features) -> tuple[Source, Features]:
 def _check_points(file: RecordedFile, source: Source) -> None:
     """Refuse points that differ from those that were judged; others, and in another order, do no harm."""
     assert source.points is not None
-    points = read_raw_points(source.points, id=source.id, na_values=source.na_values)
+    points = read_raw_points(source.points, id=source.id, na_values=source.na_values, decimal=source.decimal)
     known, own_ids = dict(file.about["fingerprint"]), file.ids.tolist()
     for name in file.about["shown"]:
         if name not in points.columns:
@@ -660,9 +657,10 @@ def _check_points(file: RecordedFile, source: Source) -> None:
     columns = {name: points.columns[name][[rows[id] for id in found]] for name in known if name in points.columns}
     differences = point_differences(own_ids, known, found, fingerprint_columns(columns))
     if differences:
+        remedy = setting("pairs") + " or " + setting("comparisons") + " that `closefar export-judgements` writes."
         raise TableError(
             f"{points.place.path} is not the table that was judged in {file.path}: {'; '.join(differences)}. Give that "
-            "table, or fit to --pairs or --comparisons that `closefar export-judgements` writes."
+            "table, or fit to " + remedy
         )
 
 
@@ -671,23 +669,16 @@ def _with_recorded(features: Features, names: list[str], options: Mapping[str, A
     if features.encoding is not None:
         return features
     columns = names if features.columns is None else features.columns
-    used = {name for name in columns if name not in features.drop}
-    described = {*features.categorical, *(features.ordinal or ())}
-    missing = None if features.missing == "refuse" else features.missing
-    unseen = None if features.unseen == "refuse" else features.unseen
+    free = set(columns).difference(features.drop, features.categorical, features.ordinal or ())
+    ordinal = {name: order for name, order in options.get("ordinal", {}).items() if name in free}
+    categorical = [name for name in options.get("categorical", ()) if name in free]
+    policies = {name: getattr(features, name) for name in ("missing", "unseen")}
     return replace(
         features,
         columns=columns,
-        categorical=[
-            *features.categorical,
-            *(name for name in options.get("categorical", ()) if name in used - described),
-        ],
-        ordinal={
-            **{name: order for name, order in options.get("ordinal", {}).items() if name in used - described},
-            **(features.ordinal or {}),
-        },
-        missing=missing or options.get("missing"),
-        unseen=unseen or options.get("unseen"),
+        categorical=[*features.categorical, *categorical],
+        ordinal={**ordinal, **(features.ordinal or {})},
+        **{name: options.get(name) if given in (None, "refuse") else given for name, given in policies.items()},
     )
 
 
@@ -745,10 +736,6 @@ def read_pairs(
     (['far', 'close'], [['a', 'b'], ['c', 'a']])
     """
     features = Features(encoding, columns, drop, categorical, ordinal, missing, unseen)
-    return _read(source, features, labelled=labelled)
-
-
-def _read(source: Source, features: Features, *, labelled: bool) -> PairTable:
     source, features = _as_recorded(source, features)
     are_ids = source.points is not None and (source.pairs is not None or source.comparisons is not None)
     table = (read_id_pairs if are_ids else read_rows)(source, features, labelled=labelled)
