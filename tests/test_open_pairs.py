@@ -18,8 +18,7 @@ import closefar as cf
 import closefar.cli.data as cli_data
 from closefar.judgements import CodedLabels
 from closefar.rows import streamed
-from closefar.tables import TableError, chunks, numpy_chunks, read_pairs, read_table, sizes, write_table
-from closefar.tables.source import Source
+from closefar.tables import Source, TableError, chunks, numpy_chunks, read_pairs, read_table, sizes, write_table
 from paper_estimator import PAPER
 
 pa = pytest.importorskip("pyarrow")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import TableError
-from closefar.tables.large import Pairs, labels_of, others_of, read_or_open_pairs, read_or_open_points
+from closefar.tables.large_files import Pairs, labels_of, others_of, read_or_open_pairs, read_or_open_points
 from closefar.tables.pairs import PairTable, RawPoints, read_pairs, read_points, read_raw_points
 from closefar.tables.recorded import (
     RecordedAnswers,

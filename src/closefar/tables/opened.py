@@ -159,9 +159,10 @@ class IndexedPairs(Tuples, _Closing):
         return super().__new__(cls, table.points, table.index)
 
     def __init__(self, table: PairTable) -> None:
-        index = table.index.astype(np.int32) if len(table.points) <= _MOST_INT32 else table.index
+        index: Any = table.index.astype(np.int32) if len(table.points) <= _MOST_INT32 else table.index
         super().__init__(table.points, index)
-        self._table, self._feature_names = table, table.encoding.feature_names
+        self._table = replace(table, index=index, labels=None)  # as a copy is made of it
+        self._feature_names = table.encoding.feature_names
         self.labels: Any = None if table.labels is None else coded(table.labels)
         self.weights, self.groups, self.annotators = table.weights, table.groups, table.annotators
         self.encoding, self.identity = table.encoding, table.identity
@@ -256,7 +257,7 @@ def open_pairs(
     na_values : sequence of str
         What stands for a missing value beside the usual words.
     decimal : {".", ","}
-        What text files have between the whole part of a number and its fraction.
+        The decimal mark of numbers in text files.
     encoding : Encoding, optional
         That of the training data, for new data: ``opened.encoding``.  By default one is learned.
     columns, drop, categorical, ordinal, missing, unseen

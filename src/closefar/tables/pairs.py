@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from closefar.arrays import LEGS, FloatArray
 from closefar.errors import either, joined, setting
-from closefar.tables.arrow import release_memory, texts_of
+from closefar.tables.arrow import fixed_width, release_memory, texts_of
 from closefar.tables.encoding import Category, Encoding, Features
 from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
 from closefar.tables.ids import Ids, are_among, as_id_column, check_ids, codes_of_ids, ids_of_pairs, row_numbers
@@ -305,22 +305,25 @@ class RawPoints:
         self, columns: list[Any], names: tuple[str, ...], place: Place, kept: NDArray[np.int64], remedy: str
     ) -> NDArray[np.int64]:
         """The rows among the points, (n, k), of the ids in k columns, in the rows that are kept."""
-        own = self.identity.values
-        own = as_id_column(own) if isinstance(own, np.ndarray) else own
-        (codes, *places), different = codes_of_ids(own, *columns)
-        self.refuse_repeated(codes)
-        if place.first and are_among(names, own):  # only text files may lack names
-            raise TableError(
-                f"{place.path}: row {place.first - 1} must name the columns; it has the ids "
-                f"{' and '.join(map(quoted, names))}. Add a row of column names at the top."
-            )
-        found = np.stack(places, axis=1)
+        found = self._places_of_numbers(columns)
+        if found is None:
+            own = self.identity.values
+            own = as_id_column(own) if isinstance(own, np.ndarray) else own
+            (codes, *places), _ = codes_of_ids(own, *columns)
+            self.refuse_repeated(codes)
+            if place.first and are_among(names, own):  # only text files may lack names
+                raise TableError(
+                    f"{place.path}: row {place.first - 1} must name the columns; it has the ids "
+                    f"{' and '.join(map(quoted, names))}. Add a row of column names at the top."
+                )
+            found = np.stack(places, axis=1)
         found = found if len(kept) == len(found) else found[kept]
-        unknown = np.flatnonzero(found.ravel() >= len(codes))
+        n_points = len(self.identity.index)
+        unknown = np.flatnonzero(found.ravel() >= n_points)
         if not len(unknown):
             return found
         row, side = divmod(int(unknown[0]), len(names))
-        name = texts_of(different.slice(int(found[row, side]), 1))[0]
+        name = texts_of(columns[side].slice(int(kept[row]), 1))[0]
         what = f"the rows of {self.place.path}" if self.are_judged else "the points"
         called = "numbered from 0" if self.id_name is None else f"in column {quoted(self.id_name)}"
         examples = self.identity.take(slice(3)).texts
@@ -329,6 +332,18 @@ class RawPoints:
             f"{quoted(name)} in column {quoted(names[side])}, {place.row(int(kept[row]))}. The ids of "
             f"{self.place.path} are {called}, such as {listed(examples)}. " + remedy
         )
+
+    def _places_of_numbers(self, columns: list[Any]) -> NDArray[np.int64] | None:
+        """The places among row numbers of ids that are integers; None for other points or ids."""
+        own = self.identity.values
+        if not isinstance(own, np.ndarray) or {str(column.type) for column in columns} != {"int64"}:
+            return None
+        places = np.empty((len(columns[0]), len(columns)), dtype=np.int64)
+        for number, column in enumerate(columns):
+            np.subtract(fixed_width(column, np.int64, 0), own[0], out=places[:, number])
+        sizes = places.view(np.uint64)  # negative ones are very large
+        np.minimum(sizes, np.uint64(len(own)), out=sizes)
+        return places
 
     def refuse_repeated(self, codes: NDArray[np.int64]) -> None:
         """Refuse an id that several points have; the codes number ids in the order in which they appear."""
@@ -672,13 +687,14 @@ def _with_recorded(features: Features, names: list[str], options: Mapping[str, A
     free = set(columns).difference(features.drop, features.categorical, features.ordinal or ())
     ordinal = {name: order for name, order in options.get("ordinal", {}).items() if name in free}
     categorical = [name for name in options.get("categorical", ()) if name in free]
-    policies = {name: getattr(features, name) for name in ("missing", "unseen")}
+    missing, unseen = (None if given == "refuse" else given for given in (features.missing, features.unseen))
     return replace(
         features,
         columns=columns,
         categorical=[*features.categorical, *categorical],
         ordinal={**ordinal, **(features.ordinal or {})},
-        **{name: options.get(name) if given in (None, "refuse") else given for name, given in policies.items()},
+        missing=missing or options.get("missing"),
+        unseen=unseen or options.get("unseen"),
     )
 
 

@@ -75,7 +75,7 @@ class Source:
     na_values : tuple of str
         What stands for a missing value beside the usual words, such as "?" or "-999".
     decimal : {".", ","}
-        What text files have between the whole part of a number and its fraction.
+        The decimal mark of numbers in text files.
     """
 
     points: str | os.PathLike[str] | None = None

@@ -1,4 +1,4 @@
-"""Pairs and points in memory, or opened where their file is too large for it."""
+"""Pairs and points of files that may be too large for memory: read if they are not, otherwise opened."""
 
 from __future__ import annotations
 
