@@ -328,7 +328,7 @@ def test_hostile_ids_survive_the_way_through_an_export(
 
 
 def test_tables_of_python_name_the_mistake(judged: str) -> None:
-    with pytest.raises(TableError, match="Add --points"):
+    with pytest.raises(TableError, match="Add points, the table"):
         read_pairs(Source(pairs="judgements.sqlite"), labelled=True)
 
 

@@ -97,7 +97,7 @@ def test_wrong_columns_are_sentences(tmp_path: Path, options: dict[str, Any], wo
 
 
 def test_a_table_of_ids_alone_has_nothing_to_judge(write: Any) -> None:
-    with pytest.raises(TableError, match="no column beside the ids, 'id'"):
+    with pytest.raises(TableError, match="no column left to use as a feature"):
         read_label_points(write("id\na\nb\n"))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -17,8 +18,7 @@ import closefar as cf
 import closefar.cli.data as cli_data
 from closefar.judgements import CodedLabels
 from closefar.rows import streamed
-from closefar.tables import TableError, chunks, numpy_chunks, read_pairs, read_table, sizes, write_table
-from closefar.tables.source import Source
+from closefar.tables import Source, TableError, chunks, numpy_chunks, read_pairs, read_table, sizes, write_table
 from paper_estimator import PAPER
 
 pa = pytest.importorskip("pyarrow")
@@ -364,7 +364,10 @@ WRONG = {
     "npy cut short": (_shortened_npy, "not a NumPy file, or it is damaged"),
     "npy with NaN": (_nan_in_npy, r"finite numbers; got nan in row 4321 \(counted from 0\), column 'x2'"),
     "too few labels": (_few_labels, r"labels must hold one value per row that is used, 50; got shape \(2,\)"),
-    "an index beyond the points": (_index_beyond, r"from 0 to 4; got 5 in row 1 \(counted from 0\)"),
+    "an index beyond the points": (
+        _index_beyond,
+        r"the first is '5' in column 'x1', row 1 \(counted from 0\).* numbered from 0",
+    ),
 }
 
 
@@ -432,6 +435,29 @@ def test_columns_of_points_in_memory_are_chosen(tmp_path, table):
         cf.open_pairs(tmp_path / "i.npy", categorical=["x1"], **options)
     with pytest.raises(ValueError, match="are their row numbers; got id='x1'"):
         cf.open_pairs(tmp_path / "i.npy", id="x1", **options)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64, np.float64])
+@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".csv"])
+def test_row_numbers_of_points_in_memory_are_joined(suffix, dtype, tmp_path):
+    rng = np.random.default_rng(2)
+    points, index = rng.standard_normal((50, 3)), rng.integers(0, 50, (200, 2))
+    columns = {"x0": index[:, 0].astype(dtype), "x1": index[:, 1].astype(dtype)}
+    path = tmp_path / f"i{suffix}"
+    np.save(tmp_path / "i.npy", np.column_stack(list(columns.values())))
+    pq.write_table(pa.table(columns), tmp_path / "i.parquet")
+    pd.DataFrame(index, columns=list(columns)).to_csv(tmp_path / "i.csv", index=False)
+    opened = cf.open_pairs(path, points=points)
+    assert np.shares_memory(opened.points, points)
+    assert opened.labels is None
+    np.testing.assert_array_equal(opened.index, index)
+    np.testing.assert_array_equal(np.asarray(opened), points[index])
+    np.save(tmp_path / "i.npy", np.column_stack([*columns.values(), np.arange(200) % 2]))
+    labelled = cf.open_pairs(tmp_path / "i.npy", points=points, label="x2")
+    np.testing.assert_array_equal(labelled.index, index)
+    np.testing.assert_array_equal(labelled.labels, np.arange(200) % 2)
+    with pytest.raises(TableError, match="no others but those that are named as label or weight; got 3 columns"):
+        cf.open_pairs(tmp_path / "i.npy", points=points)
 
 
 def test_an_array_may_have_columns_of_labels_weights_and_ids(tmp_path, table):

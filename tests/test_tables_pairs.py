@@ -445,6 +445,63 @@ def test_judgements_may_be_of_sides_and_of_single_points(write):
     assert table.labels.tolist() == ["far", "close", "close"]
 
 
+KEYS = {
+    "words": [f"P{number}" for number in (3, 1, 20, 11, 2, 12, 100, 101)] + ["été", "a b", "P 1", "p1"],
+    "leading zeros": ["7", "07", "007", "0", "00", "70", "1e2", "100", "1.10", "1.1", "-7", "+7"],
+    "integers": [5, -3, 0, 12, 2**62, 2**62 + 1, 2**53 + 1, 2**53, 7, 70, 8, 9],
+    "unsigned integers": np.array([2**63 + 1, 2**63, 2**64 - 1, 0, 1, 2, 3, 4, 5, 6, 7, 8], dtype=np.uint64),
+    "numbers": [0.5, 0.25, -1.5, 2.0, 3.0, 1e300, 1e-300, 0.1, 0.2, 0.1 + 0.2, 0.3, 1e20],
+}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("kind", KEYS)
+def test_joins_are_those_of_a_dictionary(kind, suffix, tmp_path):
+    """Points in any order, pairs that repeat, several judgements per task, and gaps in points and labels."""
+    rng = np.random.default_rng(len(kind))
+
+    def save(name, columns):
+        frame = pd.DataFrame(columns)
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        frame.to_parquet(tmp_path / f"{name}.parquet", index=False)
+        return tmp_path / f"{name}{suffix}"
+
+    keys = np.asarray(KEYS[kind])[rng.permutation(12)]
+    values = np.where(np.arange(12) == 3, np.nan, rng.normal(size=12).round(6))
+    rows = dict(zip(keys.tolist(), values.tolist(), strict=True))
+    asked = keys[rng.integers(0, 12, (30, 3))]
+    tasks = np.array([f"{key}{number}" for number, key in enumerate(rng.permutation(np.tile(keys, 3)[:30]).tolist())])
+    judged = rng.integers(0, 30, 90)
+    labels = rng.choice(np.array(["far", "close", None], dtype=object), 90)
+    files = {
+        "points": save("points", {"x": values, "key": keys}),
+        "pairs": save("tasks", {"one": asked[:, 0], "task": tasks, "other": asked[:, 1]}),
+        "judgements": save("crowd", {"label": labels, "task": tasks[judged], "w": np.arange(90)}),
+    }
+    table = read_pairs(Source(**files, id="key", weight="w"), labelled=True, missing="drop")
+    of_task = dict(zip(tasks.tolist(), asked.tolist(), strict=True))
+    expected = []
+    for number, (task, label) in enumerate(zip(tasks[judged].tolist(), labels.tolist(), strict=True)):
+        left, right, _ = of_task[task]
+        if label is not None and not np.isnan([rows[left], rows[right]]).any():
+            expected.append(([rows[left], rows[right]], label, number))
+    assert np.asarray(table.data)[..., 0].tolist() == [pair for pair, _, _ in expected]
+    assert table.labels.tolist() == [label for _, label, _ in expected]
+    assert table.weights.tolist() == [number for _, _, number in expected]
+    # Comparisons of different points, and an id that no point has.
+    asked = asked[[len({*triple}) == 3 for triple in asked.tolist()]]
+    compared = save("compared", dict(zip("pqr", asked.T, strict=True)))
+    del files["pairs"], files["judgements"]
+    table = read_pairs(Source(**files, id="key", comparisons=compared), labelled=True, missing="drop")
+    found = [[rows[key] for key in triple] for triple in asked.tolist()]
+    assert np.asarray(table.data)[..., 0].tolist() == [each for each in found if not np.isnan(each).any()]
+    points = {"x": values[:-1], "key": keys[:-1]}
+    lost = [row for row, triple in enumerate(asked.tolist()) if keys.tolist()[-1] in triple]
+    first = f"row {lost[0] + 2}" if suffix == ".csv" else rf"row {lost[0]} \(counted from 0\)"
+    with pytest.raises(TableError, match=rf"{len(lost)} of {asked.size} ids are not among the points.*{first}\."):
+        read_pairs(Source(points=save("fewer", points), id="key", comparisons=compared), labelled=True)
+
+
 # Comparisons
 
 
@@ -732,7 +789,7 @@ def test_points_to_map(write, by_id):
     table = read_points(write("more,colour,id,height\n0,blue,p,1\n0,red,q,2\n", "new.csv"), encoding=encoding)
     assert np.asarray(table.data).tolist() == [[1, 1], [2, 0]]
     assert table.ids.tolist() == ["p", "q"]
-    assert table.id_name == "id"
+    assert table.id_names == ("id",)
     assert table.encoding == encoding
     assert table.notes == ()
 
@@ -740,12 +797,12 @@ def test_points_to_map(write, by_id):
 def test_points_to_map_may_have_no_ids_or_repeat_them(write, by_id, tmp_path):
     encoding = by_id().encoding
     table = read_points(write("height,colour\n1,blue\n", "new.csv"), encoding=encoding)
-    assert (table.ids.tolist(), table.id_name) == (["2"], "row")
+    assert (table.ids.tolist(), table.id_names) == (["2"], ("row",))
     table = read_points(write("name,height,colour\nu,1,blue\nu,2,red\n", "new.csv"), encoding=encoding)
-    assert (table.ids.tolist(), table.id_name) == (["u", "u"], "name")
+    assert (table.ids.tolist(), table.id_names) == (["u", "u"], ("name",))
     np.save(tmp_path / "new.npy", np.ones((2, 2)))
     table = read_points(tmp_path / "new.npy", encoding=Encoding.of_numbers(["x0", "x1"]))
-    assert (table.ids.tolist(), table.id_name) == (["0", "1"], "row")
+    assert (table.ids.tolist(), table.id_names) == (["0", "1"], ("row",))
 
 
 def test_points_to_map_from_a_source(write, by_id):

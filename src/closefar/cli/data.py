@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from closefar.judgements import Judgements
     from closefar.learners import MetricLearner, Model
     from closefar.model import Metric
-    from closefar.tables import Pairs, PointTable, Source
+    from closefar.tables import Pairs, Source
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which judgements a table holds, two labels, levels or comparisons, and what is said of them on the screen.
@@ -347,10 +347,10 @@ def directions_of(metric: Metric) -> list[dict[str, Any]]:
 
 
 def with_ids(
-    table: Pairs | PointTable, columns: dict[str, NDArray[Any]], order: NDArray[Any] | None = None
+    table: Pairs, columns: dict[str, NDArray[Any]], order: NDArray[Any] | None = None
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """Put the ids before the columns of a result; gives some rows at a time, in this order if there is one."""
-    names = (table.id_name,) if hasattr(table, "id_name") else table.id_names
+    names = table.id_names
     clash = [name for name in names if name in columns]
     if clash:
         raise ValueError(f"the id column {clash[0]!r} has the name of a column of the result. Rename it.")

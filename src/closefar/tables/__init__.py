@@ -4,31 +4,28 @@ from typing import TYPE_CHECKING, Any
 
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import TableError
-from closefar.tables.pair_table import PairTable
-from closefar.tables.pairs import (
-    Pairs,
-    PointTable,
-    labels_of,
-    others_of,
-    read_or_open_pairs,
-    read_or_open_points,
-    read_pairs,
-    read_points,
+from closefar.tables.large_files import Pairs, labels_of, others_of, read_or_open_pairs, read_or_open_points
+from closefar.tables.pairs import PairTable, RawPoints, read_pairs, read_points, read_raw_points
+from closefar.tables.recorded import (
+    RecordedAnswers,
+    check_recorded,
+    connect_to_read,
+    create_recorded,
+    fingerprint_columns,
+    is_recorded,
+    note_unsure,
+    point_differences,
+    read_recorded,
+    readable,
+    recorded_columns,
+    recorded_task,
 )
-from closefar.tables.recorded import RecordedAnswers, read_recorded
-from closefar.tables.recorded_file import note_unsure, recorded_columns
-from closefar.tables.recorded_format import check_recorded, connect_to_read, create_recorded, is_recorded, readable
-from closefar.tables.recorded_points import RawPoints, fingerprint_columns, point_differences, read_raw_points
-from closefar.tables.recorded_source import recorded_task
 from closefar.tables.source import Source
 from closefar.tables.table import Table, open_table, read_table
 from closefar.tables.writing import csv_parts, encode_table, write_table
 
 if TYPE_CHECKING:
-    from closefar.tables.cluster_pairs import ClusterPairs
-    from closefar.tables.indexed_pairs import IndexedPairs
-    from closefar.tables.opened import open_pairs
-    from closefar.tables.pair_file import PairFile
+    from closefar.tables.opened import ClusterPairs, IndexedPairs, PairFile, open_pairs
 
 __all__ = [
     "ClusterPairs",
@@ -37,7 +34,6 @@ __all__ = [
     "PairFile",
     "PairTable",
     "Pairs",
-    "PointTable",
     "RawPoints",
     "RecordedAnswers",
     "Source",

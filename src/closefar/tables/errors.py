@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.errors import either
+from closefar.errors import setting
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 
-_MOST_LISTED = 10
-_MOST_CHARACTERS = 60
-
-
-# Options, with a word or the name of a column where one follows.
-_OPTION = re.compile(r"(?<![\w'\".=-])--([a-z]+(?:-[a-z]+)*)")
-_WORD_OPTION = re.compile(r"(?<![\w'\".=-])--(missing|unseen) (drop|median|average)\b")
-_LIST_OPTION = re.compile(r"""(?<![\w'".=-])--(drop|categorical) (?!names\b|if\b|or\b)('[^']*'|[\w.:/=@%+-]*\w)""")
+_MOST_LISTED = 10  # names in a message, which is one line or a few in a terminal
+_MOST_CHARACTERS = 60  # of a value in a message: a cell may hold a whole text
 
 
 class TableError(ValueError):
@@ -42,22 +33,6 @@ class UnreadableError(TableError, OSError):
 
 class EmptyTableError(TableError):
     """No row is left: each one lacks a label or a value."""
-
-
-@contextmanager
-def in_words_of_python() -> Iterator[None]:
-    """Errors name arguments of Python instead of the options of the command line."""
-    try:
-        yield
-    except TableError as error:
-        raise type(error)(either(_as_arguments(str(error)), str(error))) from error
-
-
-def _as_arguments(text: str) -> str:
-    """Name the arguments of Python where a message about a file names options of the command line."""
-    text = _WORD_OPTION.sub(r"\1='\2'", text.replace("--no-annotators", "annotator=False"))
-    text = _LIST_OPTION.sub(lambda found: f"{found[1]}=[{shlex.split(found[2])[0]!r}]", text)
-    return _OPTION.sub(lambda found: f"{found[1].replace('-', '_')}=", text)
 
 
 def too_large(path: str) -> UnreadableError:
@@ -77,16 +52,8 @@ def not_a_column(path: str, name: str, error: Exception, *, is_id: bool) -> Tabl
         what = f"is not UTF-8 text: it has the byte 0x{error.object[error.start]:02x}"
     else:
         what = f"holds neither numbers nor text: {error}"
-    advice = "Convert it" if is_id else f"Convert it, or fit without it (--drop {argument(name)})"
-    return TableError(f"{path}: column {quoted(name)} {what}. {advice}.")
-
-
-def first_row_of(path: str) -> int:
-    """The number of the first row of values: 2 in a text file, whose row 1 is the header, else 0."""
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    if suffixes[-1:] == [".gz"]:
-        suffixes.pop()
-    return 2 if suffixes and suffixes[-1] in TEXT_SUFFIXES else 0
+    without = "" if is_id else ", or fit without it (" + setting(drop=[name]) + ")"
+    return TableError(f"{path}: column {quoted(name)} {what}. Convert it" + without + ".")
 
 
 def quoted(value: Any) -> str:
@@ -141,7 +108,7 @@ class Place:
     ----------
     path : str
     first_row : int, optional
-        The number of the first row of values; by default as `first_row_of` says.
+        The number of the first row of values; by default 2 in a text file, whose row 1 is the header, else 0.
     rows : array of int, optional
         Which of the file's rows of values each value is from, counted from 0; None means all, in order.
     sides : tuple of two mappings, optional
@@ -162,7 +129,8 @@ class Place:
     @property
     def first(self) -> int:
         """The number of the first row of values."""
-        return first_row_of(self.path) if self.first_row is None else self.first_row
+        is_text = self.path.lower().removesuffix(".gz").endswith(TEXT_SUFFIXES)
+        return (2 if is_text else 0) if self.first_row is None else self.first_row
 
     @property
     def missing_words(self) -> str:

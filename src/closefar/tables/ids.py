@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.errors import setting
-from closefar.tables.arrow import chained, decoded, exact_integers, fixed_width, string_array, texts_of, trimmed
+from closefar.tables.arrow import chained, decoded, fixed_width, string_array, texts_of, trimmed
 from closefar.tables.errors import Place, TableError, counted, quoted
 from closefar.tables.values import to_text
-
-_MOST_GAPS = 4  # integers that span more than this many times their number are hashed; a table of them would be large
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +52,7 @@ class Ids:
         ranks[order] = np.arange(len(order))
         return ranks[self.index]
 
-    def take(self, where: NDArray[Any]) -> Ids:
+    def take(self, where: NDArray[Any] | slice) -> Ids:
         """The ids of these rows."""
         return replace(self, index=self.index[where])
 
@@ -96,9 +94,6 @@ def codes_of_ids(*columns: Any) -> tuple[list[NDArray[np.int64]], Any]:
     """
     if len({str(column.type) for column in columns}) > 1:
         columns = tuple(map(_strings, columns))
-    quick = _codes_of_integers([_integers(column) for column in columns])
-    if quick is not None:
-        return quick, columns[0]
     chunks = chained(columns).dictionary_encode().chunks
     codes = np.concatenate([fixed_width(chunk.indices, np.int32, -1) for chunk in chunks]).astype(np.int64)
     ends = np.cumsum([len(column) for column in columns])[:-1]
@@ -109,37 +104,7 @@ def are_among(names: Sequence[str], ids: Any) -> bool:
     """Whether all of these texts are ids."""
     import pyarrow.compute as pc
 
-    sought = string_array(names)
-    if str(ids.type) != "string":
-        sought = exact_integers(sought)
-    if not names or sought is None or sought.type != ids.type:
-        return False
-    return bool(pc.sum(pc.is_in(ids, value_set=sought)).as_py() >= len(names))
-
-
-def _integers(column: Any) -> NDArray[np.int64] | None:
-    """The ids as integers; None where one is not, or is not written as one is."""
-    import pyarrow as pa
-
-    integers = exact_integers(column) if pa.types.is_string(column.type) else column
-    is_known = integers is not None and integers.type == pa.int64() and not integers.null_count
-    return fixed_width(integers, np.int64, 0) if is_known else None
-
-
-def _codes_of_integers(columns: list[NDArray[np.int64] | None]) -> list[NDArray[np.int64]] | None:
-    """The places among the first column, by a table of them; None where it has an id twice, or lacks one."""
-    found = [column for column in columns if column is not None]
-    if len(found) < len(columns):
-        return None
-    first, lowest, highest = found[0], int(found[0].min()), int(found[0].max())
-    is_sparse = highest - lowest > _MOST_GAPS * len(first)
-    if is_sparse or any(column.min() < lowest or column.max() > highest for column in found):
-        return None
-    places = np.full(highest - lowest + 1, -1, dtype=np.int64)
-    places[first - lowest] = np.arange(len(first))
-    codes = [places.take(column - lowest) for column in found]
-    is_complete = np.array_equal(codes[0], np.arange(len(first))) and all(code.min() >= 0 for code in codes)
-    return codes if is_complete else None
+    return bool(pc.all(pc.is_in(string_array(names), value_set=_strings(ids).combine_chunks())).as_py())
 
 
 def check_ids(ids: Any, name: str, place: Place, option: str | None) -> None:

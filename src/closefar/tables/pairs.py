@@ -1,30 +1,705 @@
-"""From files to pairs and points as the learner takes them: in memory, or opened where they are too large for it."""
+"""From files to pairs, comparisons and points in memory: ids joined exactly, or both points side by side in a row.
+
+Ids are compared exactly. An id that several points have, or that none has, is refused with its row.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import FloatArray
-from closefar.tables.arrow import release_memory
-from closefar.tables.encoding import Encoding, Features
-from closefar.tables.ids import Ids
-from closefar.tables.join import read_id_pairs, read_identified, read_rows
-from closefar.tables.pair_table import PairTable, note_left_out
-from closefar.tables.recorded_source import as_recorded
-from closefar.tables.sizes import is_large
-from closefar.tables.source import Source, find_id
-from closefar.tables.table import open_table
+from closefar.arrays import LEGS, FloatArray
+from closefar.errors import either, joined, setting
+from closefar.tables.arrow import fixed_width, release_memory, texts_of
+from closefar.tables.encoding import Category, Encoding, Features
+from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
+from closefar.tables.ids import Ids, are_among, as_id_column, check_ids, codes_of_ids, ids_of_pairs, row_numbers
+from closefar.tables.recorded import RecordedFile, fingerprint_columns, is_recorded, point_differences
+from closefar.tables.source import (
+    ROW_NAMES,
+    Roles,
+    Source,
+    find_comparison_roles,
+    find_id,
+    find_id_roles,
+    find_row_roles,
+)
+from closefar.tables.table import TableFile
+from closefar.tables.values import codes_of, distinct, is_missing, is_number, to_text
 
 if TYPE_CHECKING:
-    from closefar.tables.pair_file import PairFile
+    from closefar.judgements import Tuples
 
-Pairs: TypeAlias = "PairTable | PairFile"  # in memory, or in a file
+_ROWS_PER_BLOCK = 1 << 16  # of predictions: with 100 columns, both points take 100 MB
+_EXACT, _BEYOND_INTEGERS = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
+_NO_ANNOTATORS = either("annotator=False", "--no-annotators")
+
+
+@dataclass(frozen=True, eq=False)
+class PairTable:
+    """Pairs, comparisons or single points, as the learner takes them.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, d)
+        Each point once, where pairs refer to points by id.
+    index : array of int, of shape (n, 2), (n, 3) or (n, 4) for comparisons, or (n,) for single points
+        Which points each pair is of.
+    labels : array of n texts, or None
+        As in the file, without space around them; 1 is "1" also where a file of numbers has 1.0.  Those of
+        comparisons are "1", as given, and "-1", reversed; None where the file has no answers.
+    identity : Ids
+        As for `ids`; its index numbers them.
+    weights : array of n numbers, or None
+    encoding : Encoding
+        How the columns became numbers.
+    notes : tuple of str
+        Sentences about what was left out or ignored.
+    id_names : tuple of str
+        What the columns of `ids` are called.
+    groups : array of n texts, or None
+        Which pairs belong together.
+    annotators : array of n texts, or None
+        Who judged each pair.
+    comparisons : PairTable, or None
+        Comparisons of the same points, beside pairs.
+    """
+
+    points: FloatArray
+    index: NDArray[np.int64]
+    labels: NDArray[np.object_] | None
+    identity: Ids
+    weights: FloatArray | None
+    encoding: Encoding
+    notes: tuple[str, ...]
+    id_names: tuple[str, ...]
+    groups: NDArray[np.object_] | None = None
+    annotators: NDArray[np.object_] | None = None
+    comparisons: PairTable | None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether these are single points."""
+        return self.index.ndim == 1
+
+    @property
+    def are_comparisons(self) -> bool:
+        """Whether these are comparisons of three or four points each."""
+        return self.index.ndim == 2 and self.index.shape[1] > 2
+
+    @property
+    def data(self) -> FloatArray | Tuples:
+        """The single points, shape (n, d), the pairs, (n, 2, d), or the comparisons, (n, 3, d) or (n, 4, d).
+
+        Pairs and comparisons are by index unless each point is in one of them.
+        """
+        if self._is_in_order:
+            return self.points.reshape(*self.index.shape, -1)
+        if self.is_single:
+            return self.points.take(self.index, axis=0)
+        from closefar.judgements import Tuples  # imports scikit-learn, which predictions do not need
+
+        return Tuples(self.points, self.index)
+
+    @property
+    def ids(self) -> NDArray[np.object_]:
+        """The ids as text: shape (n, 2) where both sides have an id, else (n,): ids, or row numbers as in the file."""
+        return self.identity.texts
+
+    @property
+    def legs(self) -> tuple[PairTable, PairTable]:
+        """The two pairs of each comparison."""
+        near, far = (replace(self, index=self.index[:, leg]) for leg in LEGS[self.index.shape[1]])
+        return near, far
+
+    def projected(self, directions: FloatArray) -> FloatArray:
+        """Return the coordinate of each single point along each direction, a column of `directions`."""
+        return self.points[self.index] @ directions
+
+    def with_labels(self, labels: NDArray[np.object_]) -> PairTable:
+        """The same rows with other labels."""
+        return replace(self, labels=labels)
+
+    def point_blocks(self) -> Iterator[FloatArray]:
+        """Give the single points, (m, d), or both points of each pair, (m, 2, d), some rows at a time."""
+        for start in range(0, len(self), _ROWS_PER_BLOCK):
+            yield self.points[self.index[start : start + _ROWS_PER_BLOCK]]
+
+    @property
+    def _is_in_order(self) -> bool:
+        return len(self.points) == self.index.size and np.array_equal(self.index.ravel(), np.arange(self.index.size))
+
+
+class TableRows:
+    """The rows of the file with the labels: which of them are kept, with what is known of these.
+
+    Parameters
+    ----------
+    file : TableFile
+    roles : Roles
+    columns : mapping of names to arrays
+        What was read of it; labels as text or coded, ids as pyarrow has them.
+    n_rows : int, optional
+        How many rows there are, where no column may have been read.
+    """
+
+    def __init__(self, file: TableFile, roles: Roles, columns: Mapping[str, Any], n_rows: int | None = None) -> None:
+        self.file, self.roles, self.place = file, roles, file.place
+        self.ids = [columns[name] for name in roles.id_names if name in columns]
+        self.labels: Any = None if roles.label is None else columns[roles.label]
+        self.weights = None if roles.weight is None else _checked_weights(columns, roles.weight, file.place)
+        self.groups = None if roles.group is None else _without_gaps(columns, roles.group, "group", file.place)
+        self.annotators: NDArray[np.object_] | None = None
+        self.notes: tuple[str, ...] = ()  # sentences about what was left out
+        if roles.annotator is not None:
+            names = _without_gaps(columns, roles.annotator, "annotator", file.place)
+            n_annotators = len(set(names.tolist()))
+            if n_annotators > 1:  # one is compared with nobody
+                found = f"{counted(n_annotators, 'annotator')} found in column {quoted(roles.annotator)} of {file.path}"
+                self.annotators, self.notes = names, (found + "; " + _NO_ANNOTATORS + " pools them.",)
+        self.n_read = len(next(iter(columns.values()))) if n_rows is None else n_rows
+        self.kept: NDArray[np.int64] = np.arange(self.n_read)
+
+    def leave_out_unlabelled(self) -> None:
+        """Leave out rows without a label, or refuse them."""
+        noun, role = self.roles.noun, "an answer" if self.roles.noun == "comparisons" else "a label"
+        lacking = np.zeros(self.n_read, dtype=bool)
+        if self.labels is not None:
+            lacking = self.labels.codes < 0 if hasattr(self.labels, "codes") else is_missing(self.labels)
+        if lacking.any() and not self.roles.features.drops_missing:
+            raise TableError(
+                f"{self.place.path}: {role.split()[1]} column {quoted(self.roles.label)} has "
+                f"{counted(int(lacking.sum()), 'missing value')}"
+                f"{self.place.missing_words}, the first in {self.place.row(int(np.argmax(lacking)))}. Fill them in, "
+                f"or leave those {noun} out with " + setting(missing="drop") + "."
+            )
+        self.leave_out(lacking, role)
+
+    def leave_out(self, lacking: NDArray[np.bool_], what: str) -> None:
+        """Leave out those of the kept rows that lack something."""
+        if lacking.all():
+            noun = self.roles.noun
+            raise EmptyTableError(f"{self.place.path} has no {noun} left: each one lacks {what}. Fill some in.")
+        self.leave_out_with(lacking, note_left_out(lacking, self.roles.noun, what))
+
+    def leave_out_with(self, which: NDArray[np.bool_], note: str) -> None:
+        """Leave out some of the kept rows, and say so."""
+        if not which.any():
+            return
+        self.notes += (note,)
+        self.kept = self.kept[~which]
+        for name in ("labels", "weights", "groups", "annotators"):
+            values = getattr(self, name)
+            setattr(self, name, None if values is None else values[~which])
+
+    def table(
+        self, points: FloatArray, index: NDArray[np.int64], identity: Ids, encoding: Encoding, notes: Sequence[str]
+    ) -> PairTable:
+        """The pairs: `index` and `identity` of the kept rows."""
+        return PairTable(
+            points=points,
+            index=index,
+            labels=self.labels,
+            identity=identity,
+            weights=self.weights,
+            encoding=encoding,
+            notes=(*self.notes, *notes),
+            id_names=self.roles.id_names or ("row",),
+            groups=self.groups,
+            annotators=self.annotators,
+        )
+
+
+def _checked_weights(columns: Mapping[str, Any], name: str, place: Place) -> FloatArray:
+    """The weights, each a finite number >= 0."""
+    column: NDArray[Any] = columns[name]
+    weights = column
+    if column.dtype.kind != "f":
+        weights = np.array([float(text) if text and is_number(text) else np.nan for text in to_text(column)])
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        first = int(bad[0])
+        raise TableError(
+            f"{place.path}: weight column {quoted(name)} must hold finite numbers >= 0; got {quoted(column[first])} in "
+            f"{place.row(first)}. Correct it, or set " + setting("weight") + " to another column."
+        )
+    return weights
+
+
+def _without_gaps(columns: Mapping[str, Any], name: str, role: str, place: Place) -> NDArray[np.object_]:
+    values: NDArray[np.object_] = columns[name]
+    lacking = np.flatnonzero(is_missing(values))
+    if len(lacking):
+        other = ", or leave annotators out with " + _NO_ANNOTATORS if role == "annotator" else ""
+        raise TableError(
+            f"{place.path}: {role} column {quoted(name)} has {counted(len(lacking), 'missing value')}, the first in "
+            f"{place.row(int(lacking[0]))}. Fill them in, or set " + setting(role) + " to another column" + other + "."
+        )
+    return values
+
+
+def _notes_of(encoding: Encoding, data: FloatArray) -> list[str]:
+    """What is said of an encoding and of the numbers that it gave."""
+    return [*note_constant(encoding), *_note_large_integers(data, encoding)]
+
+
+def note_constant(encoding: Encoding) -> list[str]:
+    """A sentence that names the columns of one category, if there are any."""
+    constant = [column.name for column in encoding.columns if isinstance(column, Category) and not column.shares]
+    return [f"These columns have a single category, so they give no feature: {listed(constant)}."] if constant else []
+
+
+def _note_large_integers(points: FloatArray, encoding: Encoding) -> list[str]:
+    """A sentence that names the columns of integers that double precision may have rounded."""
+    largest = np.maximum(points.max(axis=0), -points.min(axis=0))
+    large = np.flatnonzero((largest > _EXACT) & (largest < _BEYOND_INTEGERS))
+    rounded = [encoding.feature_names[column] for column in large if np.all(points[:, column] % 1 == 0)]
+    if not rounded:
+        return []
+    return [
+        f"These columns have integers above 2**53, which are rounded to double precision: {listed(rounded)}. Subtract "
+        "a common offset from them, or add them to " + setting("categorical") + " if they are codes."
+    ]
+
+
+def note_left_out(lacking: NDArray[np.bool_], noun: str, what: str) -> str:
+    """A sentence that says how many of the rows were left out."""
+    count = int(lacking.sum())
+    verb, subject = ("was", "it lacks") if count == 1 else ("were", "they lack")
+    return f"{count:,} of {len(lacking):,} {noun} {verb} left out: {subject} {what}."
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Points as they are in their file, and where among them the ids of other rows are.
+
+
+@dataclass(frozen=True, eq=False)
+class RawPoints:
+    """Points as they are in their file: ids, and columns of the kinds of `Table`.
+
+    `are_judged` says that they are not points, but what judgements in a file of their own are about.
+    """
+
+    place: Place
+    id_name: str | None
+    identity: Ids
+    columns: dict[str, NDArray[Any]]
+    notes: tuple[str, ...] = ()
+    are_judged: bool = False
+
+    @property
+    def ids(self) -> NDArray[np.object_]:
+        """The ids as text."""
+        return self.identity.texts
+
+    def positions(
+        self, columns: list[Any], names: tuple[str, ...], place: Place, kept: NDArray[np.int64], remedy: str
+    ) -> NDArray[np.int64]:
+        """The rows among the points, (n, k), of the ids in k columns, in the rows that are kept."""
+        found = self._places_of_numbers(columns)
+        if found is None:
+            own = self.identity.values
+            own = as_id_column(own) if isinstance(own, np.ndarray) else own
+            (codes, *places), _ = codes_of_ids(own, *columns)
+            self.refuse_repeated(codes)
+            if place.first and are_among(names, own):  # only text files may lack names
+                raise TableError(
+                    f"{place.path}: row {place.first - 1} must name the columns; it has the ids "
+                    f"{' and '.join(map(quoted, names))}. Add a row of column names at the top."
+                )
+            found = np.stack(places, axis=1)
+        found = found if len(kept) == len(found) else found[kept]
+        n_points = len(self.identity.index)
+        unknown = np.flatnonzero(found.ravel() >= n_points)
+        if not len(unknown):
+            return found
+        row, side = divmod(int(unknown[0]), len(names))
+        name = texts_of(columns[side].slice(int(kept[row]), 1))[0]
+        what = f"the rows of {self.place.path}" if self.are_judged else "the points"
+        called = "numbered from 0" if self.id_name is None else f"in column {quoted(self.id_name)}"
+        examples = self.identity.take(slice(3)).texts
+        raise TableError(
+            f"{place.path}: {len(unknown):,} of {found.size:,} ids are not among {what}; the first is "
+            f"{quoted(name)} in column {quoted(names[side])}, {place.row(int(kept[row]))}. The ids of "
+            f"{self.place.path} are {called}, such as {listed(examples)}. " + remedy
+        )
+
+    def _places_of_numbers(self, columns: list[Any]) -> NDArray[np.int64] | None:
+        """The places among row numbers of ids that are integers; None for other points or ids."""
+        own = self.identity.values
+        if not isinstance(own, np.ndarray) or {str(column.type) for column in columns} != {"int64"}:
+            return None
+        places = np.empty((len(columns[0]), len(columns)), dtype=np.int64)
+        for number, column in enumerate(columns):
+            np.subtract(fixed_width(column, np.int64, 0), own[0], out=places[:, number])
+        sizes = places.view(np.uint64)  # negative ones are very large
+        np.minimum(sizes, np.uint64(len(own)), out=sizes)
+        return places
+
+    def refuse_repeated(self, codes: NDArray[np.int64]) -> None:
+        """Refuse an id that several points have; the codes number ids in the order in which they appear."""
+        counts = np.bincount(codes)
+        if len(counts) == len(codes):
+            return
+        repeated = int(np.argmax(counts > 1))
+        rows = np.flatnonzero(codes == repeated)
+        name = self.identity.take(rows[:1]).texts[0]
+        where = ", ".join(map(self.place.row, rows[:5].tolist()))
+        other = "." if self.are_judged else ", or set " + setting("id") + " to another column."
+        raise TableError(
+            f"{self.place.path}: id column {quoted(self.id_name)} has {quoted(name)} {len(rows):,} times, in {where}"
+            f"{' and so on' if len(rows) > 5 else ''}. Keep one row per id" + other
+        )
+
+    def encode_rows(
+        self, used: NDArray[np.bool_], features: Features
+    ) -> tuple[FloatArray, NDArray[np.int64], Encoding]:
+        """The numbers of the used points, and for each point its row among these: -1 where it lacks a value."""
+        columns, place = self.columns, self.place
+        if not used.all():
+            kept = np.flatnonzero(used)
+            columns = {name: columns.pop(name).take(kept) for name in list(columns)}  # one at a time, for memory's sake
+            place = place.at(kept)
+        data, dropped, encoding = features.encode(columns, place)
+        where = np.full(len(used), -1)
+        where[np.flatnonzero(used)[~dropped]] = np.arange(len(data))
+        return data, where, encoding
+
+
+def numbered_points(n: int) -> RawPoints:
+    """Points in memory, whose ids are their row numbers."""
+    place = Place("points", first_row=0)
+    return RawPoints(place, None, row_numbers(place, n), {})
+
+
+def read_raw_points(
+    path: str | os.PathLike[str],
+    *,
+    id: str | None = None,
+    as_text: Collection[str] = (),
+    na_values: Collection[str] = (),
+    decimal: str = ".",
+) -> RawPoints:
+    """Read a table of points and their ids, each once, or row numbers; columns `as_text` stay as written."""
+    source = Source(points=path, id=id, na_values=tuple(na_values), decimal=decimal)
+    points = _read_raw(source, Features(categorical=as_text))
+    if points.id_name is not None:
+        points.refuse_repeated(codes_of_ids(points.identity.values)[0][0])
+    return points
+
+
+def _read_raw(source: Source, features: Features, *, needs_ids: bool = True) -> RawPoints:
+    """Read the features of points and their ids, which are row numbers where there are none and they are not needed."""
+    assert source.points is not None
+    file = source.open(source.points)
+    id_name = find_id(file, source.id, features.needed)
+    if id_name is None and file.first_column_may_be_ids and needs_ids:
+        raise TableError(
+            f"{file.path} has no column called 'id', and its first column, {quoted(file.names[0])}, is a feature of "
+            "the model. Set " + setting("id") + " to the column of ids."
+        )
+    names = features.names_among(file.names, {"id": id_name}, file.place)
+    if id_name is None:
+        columns = file.read(names, features.text_names)
+        return RawPoints(file.place, None, row_numbers(file.place, len(columns[names[0]])), columns)
+    columns = file.read([*names, id_name], features.text_names, [id_name])
+    ids = columns.pop(id_name)
+    check_ids(ids, id_name, file.place, "id")
+    is_guess = source.id is None and id_name.lower() != "id"
+    notes = (f"The ids of {file.path} are taken from its first column, {quoted(id_name)}.",) if is_guess else ()
+    return RawPoints(file.place, id_name, Ids(ids, np.arange(len(ids))), columns, notes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Judgements in a file of their own, with any number of them for a pair, as crowdsourcing platforms give them.
+
+
+class _JoinedFile:
+    """A file with a row for each judgement: what the judgement has, and what the pair has that it is about.
+
+    Parameters
+    ----------
+    pairs, judgements : TableFile
+        They have a column in common that names the pairs, such as "task".
+    """
+
+    def __init__(self, pairs: TableFile, judgements: TableFile) -> None:
+        self._pairs, self._judgements, self._key = pairs, judgements, _common(pairs, judgements)
+        self.path = f"{judgements.path} joined with {pairs.path}"
+        self.place = replace(judgements.place, path=self.path, first_row=judgements.place.first)
+        self.first_column_may_be_ids = pairs.first_column_may_be_ids
+        own = [name for name in judgements.names if name != self._key]
+        self.names = [*(name for name in pairs.names if name not in own), *own]
+
+    def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
+        own = [name for name in only if name in self._judgements.names and name != self._key]
+        found = self._judgements.read(own, as_text, as_ids) if own else {}
+        of_pairs = [name for name in only if name not in own]
+        columns = self._pairs.read(of_pairs, as_text, as_ids) if of_pairs else {}
+        return found | {name: column.take(self._positions) for name, column in columns.items()}
+
+    @cached_property
+    def _positions(self) -> NDArray[np.int64]:
+        """The row of the pair that each judgement is about."""
+        own, named = (file.read([self._key], (), [self._key])[self._key] for file in (self._pairs, self._judgements))
+        for file, column in ((self._pairs, own), (self._judgements, named)):
+            check_ids(column, self._key, file.place, None)
+        rows = RawPoints(self._pairs.place, self._key, Ids(own, np.arange(len(own))), {}, are_judged=True)
+        remedy, kept = "Add them there, or leave those judgements out.", np.arange(len(named))
+        return rows.positions([named], (self._key,), self._judgements.place, kept, remedy)[:, 0]
+
+
+def _common(pairs: TableFile, judgements: TableFile) -> str:
+    """The column by which both files are joined."""
+    shared = [name for name in judgements.names if name in pairs.names]
+    usual = [name for name in shared if name.lower() in ROW_NAMES]
+    if usual or len(shared) == 1:
+        return (usual or shared)[0]
+    raise TableError(
+        f"{judgements.path} and {pairs.path} must have a column in common that names what was judged, such as 'task'; "
+        f"got {listed(judgements.names)} and {listed(pairs.names)}. Give it the same name in both."
+    )
+
+
+def _open_judged(source: Source, *, labelled: bool) -> TableFile:
+    """Open a file of pairs, or of single points, with the judgements of another file where there is one."""
+    file = source.open(source.judged)
+    return _JoinedFile(file, source.open(source.judgements)) if source.judgements is not None and labelled else file
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Single points, or pairs with both points side by side.
+
+
+def read_rows(source: Source, features: Features, *, labelled: bool) -> PairTable:
+    """Read a file whose rows hold single points, or both points of a pair, with one encoding for both sides."""
+    file = _open_judged(source, labelled=labelled)
+    roles = find_row_roles(file, source, features, labelled=labelled)
+    columns = file.read(roles.used, [*roles.own_texts, *roles.texts], roles.id_names)
+    if roles.sides is not None:
+        left, right = roles.sides
+        differ = [stem for stem in roles.names if columns[left[stem]].dtype != columns[right[stem]].dtype]
+        if differ:  # as written on both sides: 1.10 stays that on the side that has only numbers
+            mixed = [side[stem] for stem in differ for side in (left, right)]
+            columns |= file.read(mixed, mixed)
+    rows = TableRows(file, roles, columns)
+    rows.leave_out_unlabelled()
+    are_all = len(rows.kept) == rows.n_read
+    values = {name: columns[name] if are_all else columns[name][rows.kept] for name in roles.own}
+    data, dropped, encoding = roles.features.encode(*roles.stacked(values, file.place, rows.kept))
+    lacking, shape = roles.of_rows(dropped), (-1,) if roles.sides is None else (-1, 2)
+    if lacking.any() and roles.sides is not None:
+        data = data[np.repeat(~lacking, 2)[~dropped]]
+    index: NDArray[np.int64] = np.arange(len(data)).reshape(shape)
+    rows.leave_out(lacking, "a value")
+    identity = ids_of_pairs(file.place, columns, roles.id_names, rows.n_read).take(rows.kept)
+    return rows.table(data, index, identity, encoding, [*roles.notes, *_notes_of(encoding, data)])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Rows of ids of points: pairs, triplets and quadruplets.
+
+
+def read_id_pairs(source: Source, features: Features, *, labelled: bool) -> PairTable:
+    """Read a table of points, and pairs or comparisons of their ids, or both; each point is encoded once."""
+    tables = []
+    if source.pairs is not None:
+        file = _open_judged(source, labelled=labelled)
+        tables.append(read_ids(file, find_id_roles(file, source, features, labelled=labelled)))
+    if source.comparisons is not None:
+        file = source.open(source.comparisons)
+        tables.append(read_ids(file, find_comparison_roles(file, source, features, labelled=labelled)))
+    first, *others = _join(_read_raw(source, features), tables, features)
+    return replace(first, comparisons=others[0]) if others else first
+
+
+def read_ids(file: TableFile, roles: Roles) -> TableRows:
+    """Read the id columns of pairs or comparisons, and what else is known of each row.
+
+    The label of a comparison is "1" as given, where its first two points are nearer, and "-1" for the opposite answer.
+    """
+    columns = file.read(roles.used, roles.texts, roles.id_names)
+    options = ("left", "right") if len(roles.id_names) == 2 else ("compared",) * 4
+    for name, option in zip(roles.id_names, options, strict=False):
+        check_ids(columns[name], name, file.place, option)
+    if roles.label is not None and len(roles.id_names) > 2:
+        ids = [columns[name] for name in roles.id_names]
+        columns[roles.label] = _signs(columns[roles.label], roles.label, ids, file.place)
+    rows = TableRows(file, roles, columns)
+    rows.leave_out_unlabelled()
+    return rows
+
+
+def find_positions(points: RawPoints, rows: TableRows) -> NDArray[np.int64]:
+    """The rows among the points of the ids of rows that are kept."""
+    own = [] if points.id_name is None else [setting("id")]
+    if len(rows.ids) == 2:
+        remedy = joined([*own, setting("left")], ", ") + " and " + setting("right") + " to the id columns."
+    else:
+        remedy = joined([*own, setting("compared")], " and ") + " to the id columns and " + setting("answer")
+        remedy += " to that of the answers."
+    remedy = "Add the points, or set " + remedy
+    return points.positions(rows.ids, rows.roles.id_names, rows.place, rows.kept, remedy)
+
+
+def _join(points: RawPoints, tables: list[TableRows], features: Features) -> list[PairTable]:
+    """Return each table with its points; those of all tables are encoded once."""
+    positions = [find_positions(points, rows) for rows in tables]
+    used = np.zeros(len(points.identity.index), dtype=bool)
+    for rows, found in zip(tables, positions, strict=True):
+        if len(rows.ids) > 2:
+            _refuse_equal_sides(points, rows, found)
+        used[found] = True
+        if isinstance(rows.file, RecordedFile):  # encoded as on the page, which may ask about any of them
+            used |= np.isin(points.ids.astype(str), rows.file.ids.astype(str))
+    data, where, encoding = points.encode_rows(used, features)
+    found_tables = []
+    for rows, places in zip(tables, positions, strict=True):
+        found = where[places]
+        if found.min() < 0:
+            complete = np.all(found >= 0, axis=1)
+            rows.leave_out(~complete, "a value")
+            found, places = found[complete], places[complete]
+        if isinstance(rows.file, RecordedFile) and found.shape[1] > 2:  # nobody could choose what to ask about
+            differ = _leave_out_same(rows, data, found)
+            found, places = found[differ], places[differ]
+        notes = [*points.notes, *rows.roles.notes, *_notes_of(encoding, data)]
+        found_tables.append(rows.table(data, found, Ids(points.identity.values, places), encoding, notes))
+    return found_tables
+
+
+def _refuse_equal_sides(points: RawPoints, rows: TableRows, positions: NDArray[np.int64]) -> None:
+    """Refuse a comparison of a pair with itself, which has no answer."""
+    near, far = (np.sort(positions[:, leg], axis=1) for leg in LEGS[positions.shape[1]])
+    wrong = np.flatnonzero(np.all(near == far, axis=1))
+    if len(wrong):
+        row, (are, it) = int(wrong[0]), ("row has", "it") if len(wrong) == 1 else ("rows have", "them")
+        raise TableError(
+            f"{rows.place.path}: the two sides of a comparison must be different pairs; {len(wrong):,} {are} the same "
+            f"on both, the first is {rows.place.row(int(rows.kept[row]))} with {listed(points.ids[positions[row]])} in "
+            f"columns {listed(rows.roles.id_names)}. Correct or remove {it}."
+        )
+
+
+def _leave_out_same(rows: TableRows, points: FloatArray, index: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Leave out comparisons of two sides that do not differ, and return the others; all, if that is none."""
+    from closefar.judgements import Tuples, rows_with_same_legs  # imports scikit-learn, which predictions do not need
+
+    same = np.zeros(len(index), dtype=bool)
+    same[rows_with_same_legs(Tuples(points, index))] = True
+    same &= not same.all()  # a learner then refuses them
+    count = int(same.sum())
+    rows.leave_out_with(
+        same,
+        f"{count:,} of {counted(len(same), 'comparison')} {'was' if count == 1 else 'were'} left out: the two "
+        "sides are the same in all columns, or differ by the same, so that no metric can tell which is nearer.",
+    )
+    return ~same
+
+
+# What people write for "the first two points are nearer to each other", and for the opposite.
+_WORDS = (("1", "-1"), ("left", "right"), ("first", "second"), ("true", "false"))
+
+
+def _signs(answers: NDArray[np.object_], name: str, ids: list[Any], place: Place) -> NDArray[np.object_]:
+    """The answers as "1" for the first two being nearer, and "-1" for the others; None where one is missing."""
+    given = distinct(answers)
+    plain = [f"{float(word):g}" if is_number(word) else word.lower() for word in given]
+    codes = codes_of(answers, given)
+    for words in _WORDS:
+        if set(plain) <= set(words):
+            return np.array([*("1" if word == words[0] else "-1" for word in plain), None], dtype=object)[codes]
+    are_ids = len(ids) == 3
+    near, far = (texts_of(column) == answers if are_ids else codes < 0 for column in ids[1:3])
+    is_known = near | far | (codes < 0)
+    if is_known.all():
+        return np.array(["-1", "1", None], dtype=object)[np.where(codes < 0, 2, near)]
+    is_word = np.isin(plain, np.ravel(_WORDS))[codes]
+    wrong = ~is_known & ~is_word  # none, where words of several kinds are used
+    first = int(np.argmax(wrong))
+    got, where = (quoted(answers[first]), f", {place.row(first)}") if wrong.any() else (listed(given), "")
+    one, other = "the first two points are nearer to each other", "the last two"
+    if are_ids:
+        one, other = "the first point is nearer to the second", "to the third"
+    remedy = "Translate the answers, or set " + setting("answer") + " to another column."
+    raise TableError(
+        f"{place.path}: answers must be 1 ({one}) and -1 ({other}), left and right, first and second, true and false"
+        f"{', or the id of the nearer point' if are_ids else ''}; got {got} in column {quoted(name)}{where}. " + remedy
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Judgements that `closefar label` recorded: of the points that were judged, by their columns that are features.
+
+
+def _as_recorded(source: Source, features: Features) -> tuple[Source, Features]:
+    """Take what is not given from a file of recorded judgements, if there is one, and check its points."""
+    for path in (source.pairs, source.comparisons):
+        if path is None or not is_recorded(path):
+            continue
+        file = source.open(path)
+        assert isinstance(file, RecordedFile)
+        if source.points is None:
+            remedy = "Add " + setting("points") + ", the table that they are in."
+            raise TableError(f"{file.path} has ids of points, not their columns. " + remedy)
+        options = file.about["options"]
+        na_values = source.na_values or tuple(options.get("na_values", ()))
+        source = replace(source, id=source.id or file.about["id"], na_values=na_values)
+        _check_points(file, source)
+        features = _with_recorded(features, file.about["features"], options)
+    return source, features
+
+
+def _check_points(file: RecordedFile, source: Source) -> None:
+    """Refuse points that differ from those that were judged; others, and in another order, do no harm."""
+    assert source.points is not None
+    points = read_raw_points(source.points, id=source.id, na_values=source.na_values, decimal=source.decimal)
+    known, own_ids = dict(file.about["fingerprint"]), file.ids.tolist()
+    for name in file.about["shown"]:
+        if name not in points.columns:
+            del known[name]  # what was only shown is not needed any more
+    rows = {id: row for row, id in enumerate(points.ids.tolist())}
+    found = [id for id in own_ids if id in rows]
+    columns = {name: points.columns[name][[rows[id] for id in found]] for name in known if name in points.columns}
+    differences = point_differences(own_ids, known, found, fingerprint_columns(columns))
+    if differences:
+        remedy = setting("pairs") + " or " + setting("comparisons") + " that `closefar export-judgements` writes."
+        raise TableError(
+            f"{points.place.path} is not the table that was judged in {file.path}: {'; '.join(differences)}. Give that "
+            "table, or fit to " + remedy
+        )
+
+
+def _with_recorded(features: Features, names: list[str], options: Mapping[str, Any]) -> Features:
+    """The features that were judged by, where no others are given."""
+    if features.encoding is not None:
+        return features
+    columns = names if features.columns is None else features.columns
+    free = set(columns).difference(features.drop, features.categorical, features.ordinal or ())
+    ordinal = {name: order for name, order in options.get("ordinal", {}).items() if name in free}
+    categorical = [name for name in options.get("categorical", ()) if name in free]
+    missing, unseen = (None if given == "refuse" else given for given in (features.missing, features.unseen))
+    return replace(
+        features,
+        columns=columns,
+        categorical=[*features.categorical, *categorical],
+        ordinal={**ordinal, **(features.ordinal or {})},
+        missing=missing or options.get("missing"),
+        unseen=unseen or options.get("unseen"),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the rooms above read.
 
 
 def read_pairs(
@@ -77,69 +752,16 @@ def read_pairs(
     (['far', 'close'], [['a', 'b'], ['c', 'a']])
     """
     features = Features(encoding, columns, drop, categorical, ordinal, missing, unseen)
-    return _read(source, features, labelled=labelled)
-
-
-def read_or_open_pairs(source: Source, *, encoding: Encoding | None = None, labelled: bool, **options: Any) -> Pairs:
-    """Read pairs as `read_pairs` does or, of a file that is too large to be held in memory, open them.
-
-    That is one whose numbers take more than a gigabyte, or an eighth of the memory of the machine.
-    """
-    features = Features(encoding, **options)
-    if not is_large(source):
-        return _read(source, features, labelled=labelled)
-    from closefar.tables.opening import open_source  # rows of the learner, which take a second to import
-
-    return open_source(source, features, labelled=labelled)
-
-
-def _read(source: Source, features: Features, *, labelled: bool) -> PairTable:
-    source, features = as_recorded(source, features)
+    source, features = _as_recorded(source, features)
     are_ids = source.points is not None and (source.pairs is not None or source.comparisons is not None)
     table = (read_id_pairs if are_ids else read_rows)(source, features, labelled=labelled)
     release_memory()
     return table
 
 
-def labels_of(table: Pairs) -> Any:
-    """The labels as a learner takes them; the answers of comparisons are 1 and -1, or None if all are as given."""
-    return table.labels.astype(float) if table.are_comparisons and table.labels is not None else table.labels
-
-
-def others_of(table: Pairs) -> dict[str, Any]:
-    """What else a learner is fitted to: annotators, and comparisons beside pairs."""
-    others: dict[str, Any] = {}
-    if table.annotators is not None:
-        others["annotators"] = table.annotators
-    if table.comparisons is not None:
-        compared = table.comparisons
-        others["comparisons"] = (compared.data, labels_of(compared), compared.weights)
-    return others
-
-
-@dataclass(frozen=True, eq=False)
-class PointTable:
-    """Points to be mapped: numbers (n, d), ids (n,), the name of the id column, and notes on what was left out."""
-
-    data: FloatArray
-    identity: Ids
-    id_name: str
-    encoding: Encoding
-    notes: tuple[str, ...]
-
-    @property
-    def ids(self) -> NDArray[np.object_]:
-        """The ids as text."""
-        return self.identity.texts
-
-    def projected(self, directions: FloatArray) -> FloatArray:
-        """Return the coordinate of each point along each direction, a column of `directions`."""
-        return self.data @ directions
-
-
 def read_points(
     source_or_path: Source | str | os.PathLike[str], *, id: str | None = None, encoding: Encoding
-) -> PointTable:
+) -> PairTable:
     r"""Read points to be mapped by a model.
 
     Parameters
@@ -152,7 +774,8 @@ def read_points(
 
     Returns
     -------
-    PointTable
+    PairTable
+        Single points without labels.
 
     Examples
     --------
@@ -170,20 +793,16 @@ def read_points(
     if source.points is None:
         raise ValueError("a source of points to map must have a file of points; got none.")
     features = Features(encoding)
-    points = read_identified(source, id or source.id, features, needs_ids=False)
+    points = _read_raw(replace(source, id=id or source.id), features, needs_ids=False)
     data, dropped, _ = features.encode(points.columns, points.place)
-    notes = list(points.notes)
-    if dropped.any():
-        notes.append(note_left_out(dropped, "points", "a value"))
-    return PointTable(data, points.identity.take(~dropped), points.id_name or "row", encoding, tuple(notes))
-
-
-def read_or_open_points(source: Source, *, encoding: Encoding) -> PointTable | PairFile:
-    """Read points as `read_points` does or, of a file that is too large to be held in memory, open them."""
-    if not is_large(source):
-        return read_points(source, encoding=encoding)
-    from closefar.tables.opening import open_source
-
-    assert source.points is not None
-    id_name = find_id(open_table(source.points, source.na_values), source.id, encoding.column_names)
-    return open_source(replace(source, id=id_name), Features(encoding), labelled=False)
+    notes = [*points.notes, *([note_left_out(dropped, "points", "a value")] if dropped.any() else [])]
+    return PairTable(
+        points=data,
+        index=np.arange(len(data)),
+        labels=None,
+        identity=points.identity.take(~dropped),
+        weights=None,
+        encoding=encoding,
+        notes=tuple(notes),
+        id_names=(points.id_name or "row",),
+    )

@@ -14,8 +14,8 @@ from closefar.errors import setting
 from closefar.tables.encoding import Features, chosen_names
 from closefar.tables.errors import Place, TableError, listed, quoted, refuse_unknown
 from closefar.tables.inputs import STANDARD_INPUT, Input
-from closefar.tables.recorded_file import RecordedFile
-from closefar.tables.table import TableFile
+from closefar.tables.recorded import RecordedFile
+from closefar.tables.table import TableFile, open_table
 from closefar.tables.values import to_text
 
 _LABEL_NAMES = ("label", "labels")
@@ -24,7 +24,7 @@ _ANNOTATOR_NAMES = ("annotator", "annotator_id", "worker", "worker_id", "workeri
 _COMPARED_NAMES = ("point", "left", "right")  # as `closefar export-judgements` has them, beside other columns
 _ID_NAMES = ("id",)
 _TASK_NAMES = ("task", "task_id", "trial")
-ROW_NAMES = (*_ID_NAMES, *_TASK_NAMES)  # what names a row of judgements, and no point
+ROW_NAMES = (*_ID_NAMES, *_TASK_NAMES)  # what names a row of judgements, and not a point
 
 _PREFIXES = (("left_", "right_"), ("a_", "b_"), ("x_", "y_"), ("1_", "2_"))
 _SUFFIXES = (("_left", "_right"), ("_a", "_b"), ("_x", "_y"), ("_1", "_2"), (".x", ".y"), ("1", "2"))
@@ -74,6 +74,8 @@ class Source:
         ``right_``, ``a_`` and ``b_``, ``_1`` and ``_2`` and the like.
     na_values : tuple of str
         What stands for a missing value beside the usual words, such as "?" or "-999".
+    decimal : {".", ","}
+        The decimal mark of numbers in text files.
     """
 
     points: str | os.PathLike[str] | None = None
@@ -91,6 +93,7 @@ class Source:
     answer: str | None = None
     sides: tuple[str, str] | None = None
     na_values: tuple[str, ...] = ()
+    decimal: str = "."
 
     def __post_init__(self) -> None:
         if self.points is None and self.pairs is None:
@@ -111,6 +114,18 @@ class Source:
         for name, path in given.items():
             if Input(path).is_stream and not isinstance(path, Input):
                 object.__setattr__(self, name, Input(path))  # so that what is read once is kept
+
+    def open(self, path: str | os.PathLike[str]) -> TableFile:
+        """Open one of the files."""
+        options = {} if self.decimal == "." else {"decimal": self.decimal}
+        return open_table(path, self.na_values, **options)
+
+    @property
+    def judged(self) -> str | os.PathLike[str]:
+        """The file of pairs, or of single points."""
+        path = self.points if self.pairs is None else self.pairs
+        assert path is not None
+        return path
 
 
 @dataclass(frozen=True)
@@ -144,14 +159,11 @@ class Roles:
     annotator: str | None = None
 
     @property
-    def left(self) -> str:
-        """The column of the ids of the left sides."""
-        return self.id_names[0]
-
-    @property
-    def right(self) -> str:
-        """The column of the ids of the right sides."""
-        return self.id_names[1]
+    def noun(self) -> str:
+        """What a row is, in the plural."""
+        if self.sides is None and self.names:
+            return "points"
+        return "comparisons" if len(self.id_names) > 2 else "pairs"
 
     @property
     def texts(self) -> list[str]:
@@ -174,6 +186,18 @@ class Roles:
         """All columns that are read."""
         return [*self.own, *self.texts, *self.id_names, *([] if self.weight is None else [self.weight])]
 
+    def stacked(
+        self, columns: Mapping[str, NDArray[Any]], place: Place, kept: NDArray[np.int64]
+    ) -> tuple[Mapping[str, NDArray[Any]], Place]:
+        """The columns of points in these rows of the file, and their place: for pairs, both sides in turn."""
+        if self.sides is None:
+            return columns, place.at(kept)
+        return Stacked(columns, self.sides), place_of_sides(place, kept, self.sides)
+
+    def of_rows(self, of_points: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which rows have a point of which something holds."""
+        return of_points if self.sides is None else np.logical_or(of_points[::2], of_points[1::2])
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One column by its use. Where no labels are wanted, as for new data, columns that only they need may be absent.
@@ -195,7 +219,7 @@ def find_label(file: TableFile, source: Source, *, labelled: bool) -> str | None
     return _find_named(file, source.label, _LABEL_NAMES, "label", labelled=labelled)
 
 
-def require_label(file: TableFile, label: str | None) -> str:
+def _require_label(file: TableFile, label: str | None) -> str:
     """The label column, which must have been found."""
     if label is None:
         remedy = "Set " + setting("label") + " to the column of labels."
@@ -208,7 +232,7 @@ def _find_judgement(
 ) -> tuple[str | None, str | None, str | None]:
     """The columns of labels, weights and groups."""
     label = find_label(file, source, labelled=labelled)
-    label = require_label(file, label) if needs_label and labelled else label
+    label = _require_label(file, label) if needs_label and labelled else label
     weight = _find_named(file, source.weight, (), "weight", labelled=labelled)
     group = _find_named(file, source.group, (), "group", labelled=labelled)
     _refuse_two_uses(file, ("label", label), ("weight", weight), ("group", group))
@@ -218,30 +242,30 @@ def _find_judgement(
 def _find_annotator(
     file: TableFile, source: Source, *, labelled: bool, others: Sequence[str | None] = ()
 ) -> str | None:
-    """The column of annotators, another than these."""
+    """The column of annotators that are wanted, another than these."""
     if source.annotator is False:
         return None
     name = _find_named(file, source.annotator, _ANNOTATOR_NAMES, "annotator", labelled=labelled)
-    if name is not None and name in others:
-        if name == source.annotator:
-            _refuse_two_uses(file, ("another role", name), ("annotator", name))
-        return None
-    return name
+    if name not in others:
+        return name
+    if name == source.annotator:
+        _refuse_two_uses(file, ("another role", name), ("annotator", name))
+    return None
 
 
-def find_annotator_like(file: TableFile, source: Source) -> str | None:
+def _find_annotator_like(file: TableFile, source: Source) -> str | None:
     """The column that holds annotators, whether they are wanted or not: it has no ids of points, and no features."""
-    return _find_annotator(file, replace(source, annotator=source.annotator or None), labelled=False)
+    return _find_named(file, source.annotator or None, _ANNOTATOR_NAMES, "annotator", labelled=False)
 
 
-def find_own_id(file: TableFile, given: str | None) -> str | None:
+def _find_own_id(file: TableFile, given: str | None) -> str | None:
     """The id column of single points or of pairs as such: the given one, or one called "id"."""
     return _find_named(file, given, _ID_NAMES, "id")
 
 
 def find_id(file: TableFile, given: str | None, needed: Sequence[str] | None) -> str | None:
     """The id column of points: the given one, one called "id", or the first; None means row numbers."""
-    found = find_own_id(file, given)
+    found = _find_own_id(file, given)
     if found is not None or not file.first_column_may_be_ids:
         return found
     return None if file.names[0] in (needed or ()) else file.names[0]
@@ -271,10 +295,10 @@ def note_ignored(file: TableFile, used: Collection[str | None]) -> tuple[str, ..
 # Single points.
 
 
-def find_single_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
+def _find_single_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
     """Which columns of a file of single points mean what."""
     label, weight, group = _find_judgement(file, source, labelled=labelled, needs_label=True)
-    id_name = find_own_id(file, source.id)
+    id_name = _find_own_id(file, source.id)
     others = (label, weight, group, source.group, id_name, *(features.columns or ()), *(features.needed or ()))
     annotator = _find_annotator(file, source, labelled=labelled, others=others)
     roles = {"label": label, "weight": weight, "group": source.group, "annotator": annotator, "id": id_name}
@@ -291,46 +315,54 @@ def find_single_roles(file: TableFile, source: Source, features: Features, *, la
 # Rows of ids: pairs have two id columns, comparisons three or four.
 
 
-def find_id_roles(file: TableFile, source: Source, *, labelled: bool) -> Roles:
+def find_id_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
     """The columns of the two ids of each pair, and of what else is known of it."""
     label, weight, group = _find_judgement(file, source, labelled=labelled)
-    likely_annotator = find_annotator_like(file, source)
+    likely_annotator = _find_annotator_like(file, source)
     id_names = _find_ids(file, source, label, likely_annotator)
     if labelled and label is None:
         known = (*id_names, weight, source.group, likely_annotator)
         rest = [name for name in file.names if name not in known]
-        label = require_label(file, rest[0] if len(rest) == 1 else None)
+        label = _require_label(file, rest[0] if len(rest) == 1 else None)
     wanted, annotator = None, None
     if labelled:
         wanted = label
         annotator = _find_annotator(file, source, labelled=True, others=(*id_names, label, weight, group))
     _refuse_two_uses(file, ("left", id_names[0]), ("right", id_names[1]), ("label", wanted), ("weight", weight))
     notes = note_ignored(file, {*id_names, label, weight, source.weight, source.group, likely_annotator})
-    return Roles(Features(), [], None, wanted, weight, group, id_names, notes, annotator)
+    return Roles(features, [], None, wanted, weight, group, id_names, notes, annotator)
 
 
 def _find_ids(file: TableFile, source: Source, label: str | None, annotator: str | None) -> tuple[str, ...]:
     """The two id columns of a table of pairs."""
-    if source.left is not None and source.right is not None:
-        return _given_ids(file, (source.left, source.right))
     candidates = [name for name in file.names if name not in (label, source.weight, source.group)]
     if source.annotator or len(candidates) > 2:
         candidates = [name for name in candidates if name != annotator]
-    by_name = {name.lower(): name for name in candidates}
-    if "left" in by_name and "right" in by_name:
-        return by_name["left"], by_name["right"]
-    if len(candidates) > 2:  # its own row numbers are no points
-        candidates = [name for name in candidates if name.lower() not in ROW_NAMES]
-    if len(candidates) < 2:
+    given = None if source.left is None or source.right is None else (source.left, source.right)
+    found = _given_or_likely(file, given, candidates, ("left", "right"), 2)
+    if len(found) < 2:
         words = f"{file.path} must have two id columns beside the label; its columns are {listed(file.names)}. Set "
         raise TableError(words + setting("left") + " and " + setting("right") + " to them.")
-    return candidates[0], candidates[1]
+    return found[:2]
 
 
-def find_comparison_roles(file: TableFile, source: Source, *, labelled: bool) -> Roles:
+def _given_or_likely(
+    file: TableFile, given: tuple[str, ...] | None, candidates: list[str], usual: Sequence[str], n: int
+) -> tuple[str, ...]:
+    """The given id columns, or those with the usual names, or the candidates: of more than n those that may be ids."""
+    if given is not None:
+        refuse_unknown(file.path, given, file.names, "which was given as an id column")
+        return given
+    by_name = {name.lower(): name for name in candidates}
+    if usual and by_name.keys() >= set(usual):
+        return tuple(by_name[name] for name in usual)
+    return tuple(name for name in candidates if len(candidates) <= n or name.lower() not in ROW_NAMES)
+
+
+def find_comparison_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
     """The columns of the three or four ids of each comparison, and of its answer; its annotator has no use."""
     answer = _find_named(file, source.answer, _ANSWER_NAMES, "answer", labelled=labelled)
-    annotator = find_annotator_like(file, source)
+    annotator = _find_annotator_like(file, source)
     is_alone = labelled and source.pairs is None  # beside pairs, weights and groups may be theirs alone
     _, weight, group = _find_judgement(file, replace(source, label=answer), labelled=is_alone)
     others = (answer, weight, group, annotator)
@@ -343,31 +375,21 @@ def find_comparison_roles(file: TableFile, source: Source, *, labelled: bool) ->
             f"The annotators of comparisons, in column {quoted(annotator)} of {file.path}, are not used: a comparison "
             "has no threshold that one of them could set higher than another.",
         )
-    return Roles(Features(), [], None, answer if labelled else None, weight, group, id_names, notes)
+    return Roles(features, [], None, answer if labelled else None, weight, group, id_names, notes)
 
 
 def _find_compared(file: TableFile, source: Source, others: Sequence[str | None]) -> tuple[str, ...]:
     """The three or four id columns of a table of comparisons."""
-    if source.compared is not None:
-        return _given_ids(file, source.compared)
     candidates = [name for name in file.names if name not in others]
-    by_name = {name.lower(): name for name in candidates}
-    if len(candidates) > 4 and by_name.keys() >= set(_COMPARED_NAMES):
-        return tuple(by_name[name] for name in _COMPARED_NAMES)
-    if len(candidates) > 3:
-        candidates = [name for name in candidates if name.lower() not in ROW_NAMES]
-    if len(candidates) not in (3, 4):
+    usual = _COMPARED_NAMES if len(candidates) > 4 else ()
+    found = _given_or_likely(file, source.compared, candidates, usual, 3)
+    if len(found) not in (3, 4):
         remedy = setting("compared") + " to the id columns, and " + setting("answer") + " to that of the answers."
         raise TableError(
-            f"{file.path} must have three or four id columns beside the answer; got {len(candidates)}: "
-            f"{listed(candidates)}. Set " + remedy
+            f"{file.path} must have three or four id columns beside the answer; got {len(found)}: "
+            f"{listed(found)}. Set " + remedy
         )
-    return tuple(candidates)
-
-
-def _given_ids(file: TableFile, names: tuple[str, ...]) -> tuple[str, ...]:
-    refuse_unknown(file.path, names, file.names, "which was given as an id column")
-    return names
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -375,7 +397,7 @@ def _given_ids(file: TableFile, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Sides:
+class _Sides:
     """The columns of each side: their names in the file by what the two have in common."""
 
     left: dict[str, str]
@@ -392,26 +414,27 @@ class Sides:
         return {name: stem for side in (self.left, self.right) for stem, name in side.items()}
 
 
-def find_sides(names: Sequence[str], given: tuple[str, str] | None, needed: Collection[str] | None, path: str) -> Sides:
+def has_two_sides(file: TableFile, source: Source, features: Features) -> bool:
+    """Whether a file has the columns of two sides; names that end with 1 and 2 are features unless all columns pair."""
+    if source.sides is not None or source.left is not None:
+        return True
+    taken = {find_label(file, source, labelled=False), _find_annotator_like(file, source)}
+    taken |= {source.label, source.weight, source.group, source.id}
+    names = [name for name in file.names if name not in taken and name not in features.drop and name.lower() != "id"]
+    found = _find_sides(names, None, features.needed)
+    is_counted = any(mark.strip("_.") in ("1", "2") for mark in found.marks)
+    return 2 * len(found.shared) == len(names) if is_counted else bool(found.shared)
+
+
+def _find_sides(names: Sequence[str], given: tuple[str, str] | None, needed: Collection[str] | None) -> _Sides:
     """The two sides: as given, or of the usual prefixes and suffixes the one that fits the most columns."""
-    if given is not None and (given[0] == given[1] or not all(given)):
-        raise TableError(
-            setting("sides") + f" must be two different prefixes or suffixes of column names; got {listed(given)}."
-        )
-    wanted = set(needed) if needed is not None else None
-    best = max(
-        _candidate_sides(names, given), key=lambda sides: sum(wanted is None or stem in wanted for stem in sides.shared)
+    return max(
+        _candidate_sides(names, given),
+        key=lambda sides: len(sides.shared) if needed is None else len(set(needed).intersection(sides.shared)),
     )
-    if not best.shared:
-        sought = f"with the prefixes or suffixes {listed(given)}" if given else "such as left_age and right_age"
-        remedy = setting("sides") + " to the prefixes or suffixes, or " + setting("points") + " to the table of points."
-        raise TableError(
-            f"{path} has no columns of two sides, {sought}. Its columns are {listed(names)}. Set " + remedy
-        )
-    return best
 
 
-def _candidate_sides(names: Sequence[str], given: tuple[str, str] | None) -> Iterator[Sides]:
+def _candidate_sides(names: Sequence[str], given: tuple[str, str] | None) -> Iterator[_Sides]:
     ways = [(marks, True) for marks in ((given,) if given else _PREFIXES)]
     ways += [(marks, False) for marks in ((given,) if given else _SUFFIXES)]
     for marks, is_prefix in ways:
@@ -423,7 +446,7 @@ def _candidate_sides(names: Sequence[str], given: tuple[str, str] | None) -> Ite
         if len(joints) == 1 and joints <= set(_SEPARATORS) and min(map(len, (*left, *right))) > 1:
             part = slice(1, None) if is_prefix else slice(None, -1)  # the separator of "left" + "_age"
             left, right = ({stem[part]: name for stem, name in side.items()} for side in (left, right))
-        yield Sides(left, right, marks)
+        yield _Sides(left, right, marks)
 
 
 def _stems(names: Sequence[str], mark: str, is_prefix: bool, *, exact: bool) -> dict[str, str]:
@@ -435,13 +458,24 @@ def _stems(names: Sequence[str], mark: str, is_prefix: bool, *, exact: bool) -> 
     return stems
 
 
-def find_side_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
+def _find_side_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
     """Which columns of a file of pairs, with both points side by side, mean what."""
     label, weight, group = _find_judgement(file, source, labelled=labelled, needs_label=True)
     others = (label, weight, group, source.weight, source.group, source.id, source.left, source.right)
     annotator = _find_annotator(file, source, labelled=labelled, others=others)
-    taken = {*others, find_annotator_like(file, source)}
-    sides = find_sides([name for name in file.names if name not in taken], source.sides, features.needed, file.path)
+    taken = {*others, _find_annotator_like(file, source)}
+    if source.sides is not None and (source.sides[0] == source.sides[1] or not all(source.sides)):
+        rule = " must be two different prefixes or suffixes of column names; got "
+        raise TableError(setting("sides") + rule + listed(source.sides) + ".")
+    names = [name for name in file.names if name not in taken]
+    sides = _find_sides(names, source.sides, features.needed)
+    if not sides.shared:
+        sought = "such as left_age and right_age"
+        sought = sought if source.sides is None else f"with the prefixes or suffixes {listed(source.sides)}"
+        remedy = setting("sides") + " to the prefixes or suffixes, or " + setting("points") + " to the table of points."
+        raise TableError(
+            f"{file.path} has no columns of two sides, {sought}. Its columns are {listed(names)}. Set " + remedy
+        )
     id_names = _ids_of_sides(file, source, sides, features.needed)
     features, names = _features_of_sides(file, sides, features, id_names)
     left, right = ({name: side[name] for name in names} for side in (sides.left, sides.right))
@@ -453,30 +487,30 @@ def find_side_roles(file: TableFile, source: Source, features: Features, *, labe
     return replace(roles, notes=note_ignored(file, {*roles.used, *taken, *unwanted}))
 
 
-def _ids_of_sides(file: TableFile, source: Source, sides: Sides, needed: Sequence[str] | None) -> tuple[str, ...]:
+def _ids_of_sides(file: TableFile, source: Source, sides: _Sides, needed: Sequence[str] | None) -> tuple[str, ...]:
     """The columns of ids: of both sides, or of the pairs as such, or none."""
     if source.left is not None and source.right is not None:
-        return _given_ids(file, (source.left, source.right))
+        return _given_or_likely(file, (source.left, source.right), [], (), 2)
     stem = next((stem for stem in sides.shared if stem.lower() == "id" and stem not in (needed or ())), None)
     if source.id is None and stem is not None:
         return sides.left[stem], sides.right[stem]
-    own = find_own_id(file, source.id)
+    own = _find_own_id(file, source.id)
     return () if own is None else (own,)
 
 
 def _features_of_sides(
-    file: TableFile, sides: Sides, features: Features, id_names: tuple[str, ...]
+    file: TableFile, sides: _Sides, features: Features, id_names: tuple[str, ...]
 ) -> tuple[Features, list[str]]:
     """What both sides have in common and is a feature; columns may be called by that, or by their own names."""
     refuse_unknown(file.path, features.drop, [*file.names, *sides.shared], "which was to be left out")
-    stems = sides.stems
+    stems, shared = sides.stems, sides.shared
     features = features.renamed(stems)
     unused = {*features.drop, *(stems.get(name, name) for name in id_names)}
-    found = [stem for stem in sides.shared if stem not in unused]
+    found = [stem for stem in shared if stem not in unused]
     if features.needed is not None:
         refuse_unknown(file.path, features.needed, found, "which the model was trained on, on both sides")
         return features, list(features.needed)
-    alone = [name for name, stem in stems.items() if stem not in sides.shared and stem not in features.drop]
+    alone = [name for name, stem in stems.items() if stem not in {*shared, *features.drop}]
     if alone:
         remedy = setting("drop") + ", or set " + setting("sides") + " to the prefixes or suffixes of the two sides."
         raise TableError(
@@ -484,6 +518,12 @@ def _features_of_sides(
             f"side has {listed(alone)}. Add them to " + remedy
         )
     return features, chosen_names(found, file.place, features.columns, (), features.text_names)
+
+
+def find_row_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
+    """Which columns of a file mean what whose rows hold single points, or both points of a pair."""
+    find = _find_single_roles if source.pairs is None else _find_side_roles
+    return find(file, source, features, labelled=labelled)
 
 
 class Stacked(Mapping[str, NDArray[Any]]):

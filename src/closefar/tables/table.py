@@ -16,8 +16,7 @@ from closefar.tables.errors import TEXT_SUFFIXES, Place, TableError, refuse_unkn
 from closefar.tables.inputs import PARQUET_SUFFIXES, Input
 from closefar.tables.numpy_files import NumpyFile
 from closefar.tables.parquet import ParquetFile
-from closefar.tables.recorded_file import RecordedFile
-from closefar.tables.recorded_format import SIGNATURE, is_recorded
+from closefar.tables.recorded import SIGNATURE, RecordedFile, is_recorded
 from closefar.tables.values import MissingValues
 
 
