@@ -81,7 +81,6 @@ def test_wide_rows_agree_with_mapped_rows(dtype, as_pairs):
             lambda each: each.squared_distances(factor),
             lambda each: each.inner(each.forward(factor), each.forward(factor)),
             lambda each: each.backward(each.forward(factor), numbers),
-            lambda each: each.factor_gradient(factor, numbers),
             lambda each: each.outer(numbers),
             lambda each: each.quadratic_forms(factor @ factor.T - np.eye(rows.n_columns)),
             lambda each: each.rotated_moments(np.abs(numbers), (numbers,), turn)[0],

@@ -703,15 +703,15 @@ def test_the_direction_is_that_of_scipy(rng):
     gradient = rng.standard_normal((3, 2))
     steps = rng.standard_normal((4, 3, 2))
     changes = steps * rng.uniform(0.5, 2.0, (4, 3, 2))
-    pairs = tuple(zip(steps, changes, strict=True))
+    pairs = tuple((step, change, np.sum(step * change)) for step, change in zip(steps, changes, strict=True))
     last_step, last_change = steps[-1].ravel(), changes[-1].ravel()
     scale = (last_step @ last_change) / (last_change @ last_change)
     # SciPy starts from the identity: give it coordinates in which that is the scaled one.
     root = np.sqrt(scale)
     inverse = LbfgsInvHessProduct(steps.reshape(4, -1) / root, changes.reshape(4, -1) * root)
     expected = -root * inverse.matvec(root * gradient.ravel())
-    np.testing.assert_allclose(_two_loop(gradient, pairs).ravel(), expected)
-    np.testing.assert_array_equal(_two_loop(gradient, ()), -gradient)
+    np.testing.assert_allclose(_two_loop(gradient, pairs, np.array).ravel(), expected)
+    np.testing.assert_array_equal(_two_loop(gradient, (), np.array), -gradient)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.05])

@@ -29,7 +29,7 @@ from closefar.arrays import (
     to_numpy,
 )
 from closefar.noise import Noise
-from closefar.rows.fused import AsStored, Passes, fused_terms, made, passes_over, why_not_fused, why_not_here
+from closefar.rows.fused import AsStored, FusedPasses, fused_terms, passes_or_reason, why_not_fused, why_not_here
 from closefar.rows.source import Coordinates, MarginSums, MarginTerms, Pulling, RowSource, concatenated, slices
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class BlockRows(RowSource):
     can_project = True
     is_single: bool = False  # computed with in single precision; sums over blocks are in double precision
     n_together: int = 1  # consecutive rows, such as the two legs of a comparison, that no block divides
-    passes: Passes | None = None  # the fused ones, which approach an optimum
+    passes: FusedPasses | None = None  # the fused ones, which approach an optimum
     is_held: bool = False  # in memory as `read` returns them, so that reading takes no time
     stored_in_single: Array | None = None  # all rows as one array of shape (n, d), if they are in single precision
 
@@ -300,7 +300,7 @@ class BlockRows(RowSource):
             return self._with_passes(self.passes.faster)
         return self if isinstance(self._offer, str) else self._with_passes(self._offer)
 
-    def _with_passes(self, passes: Passes) -> BlockRows:
+    def _with_passes(self, passes: FusedPasses) -> BlockRows:
         """Return the same rows with these passes."""
         if passes is self.passes:
             return self
@@ -310,15 +310,11 @@ class BlockRows(RowSource):
         return rows
 
     @cached_property
-    def _offer(self) -> Passes | str:
+    def _offer(self) -> FusedPasses | str:
         """The fused passes over these rows, or why there are none."""
         if not is_on_gpu(self.model):
             return ""
-        return why_not_fused(self.model, self.n_columns) or made(self.fused_passes)
-
-    def fused_passes(self) -> Passes | None:
-        """Return fused passes; None if these rows differ too much in size."""
-        return passes_over(self, self.as_stored)
+        return why_not_fused(self.model, self.n_columns) or passes_or_reason(self)
 
     @property
     def as_stored(self) -> AsStored | None:
@@ -352,11 +348,6 @@ class BlockRows(RowSource):
         self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
     ) -> MarginSums | None:
         return None if self.passes is None else self.passes.margin(noise, signs, weights, matrix, threshold)
-
-    def factor_pass(
-        self, noise: Noise, signs: Array, weights: Array, factor: FloatArray, threshold: float
-    ) -> MarginSums | None:
-        return None if self.passes is None else self.passes.factor(noise, signs, weights, factor, threshold)
 
     def curvature_pass(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
         return None if self.passes is None else self.passes.curvature(curvature, matrix, shift)
@@ -483,14 +474,6 @@ class BlockRows(RowSource):
 
     def outer(self, coefficients: Array) -> FloatArray:
         return symmetric_in_numpy(summed(weighted_outer(block, coefficients[where]) for where, block in self.blocks()))
-
-    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        turned = matching(self.model, factor).T
-
-        def pulled(where: slice, block: Array) -> Array:
-            return block @ ((turned @ block) * matching(block, coefficients[where])).T
-
-        return to_numpy(summed(pulled(where, block) for where, block in self.blocks()))
 
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array

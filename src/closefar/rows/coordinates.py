@@ -107,9 +107,6 @@ class WideRows(MappedRows):
     def squared_distances(self, factor: FloatArray) -> Array:
         return self._source.squared_distances(self._transform @ factor)
 
-    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        return self.backward(self.forward(factor), coefficients)
-
     def quadratic_forms(self, matrix: FloatArray) -> Array:
         if not self._sums_are_safe:
             return super().quadratic_forms(matrix)

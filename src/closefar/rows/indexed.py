@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_on_gpu, is_tensor, like, to_numpy
 from closefar.rows.blocks import BLOCK_BYTES, GPU_BLOCK_BYTES, KEEP_BYTES, BlockRows, held, row_array_like
-from closefar.rows.fused import Ends, GraphPasses, Passes
 from closefar.rows.source import GPU_PART_ROWS, PART_ROWS, Coordinates, Pulling, slices
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -226,9 +225,6 @@ class IndexedRows(BlockRows):
     def outer(self, coefficients: Array) -> FloatArray:
         return self._moment(coefficients, np.ones(self.n_columns))
 
-    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        return self.backward(self.forward(factor), coefficients)
-
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
     ) -> tuple[list[Pulling], FloatArray]:
@@ -370,12 +366,20 @@ def _occurring(points: Points, index: IndexArray) -> tuple[Points, IndexArray]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Pairs of tensors by index, as a graph of the points: forms of pairs, and products with a Laplacian.
 #
-# These are the two operations that take time, and that a kernel may replace; each computes the same bits every
-# time.
+# Each computes the same bits every time.
 
 
 # Numbers that are gathered at a time: in cache or, on a GPU, half a gibibyte.
 _GATHERED, _GATHERED_ON_GPU = 1 << 17, 1 << 26
+
+
+class _Ends(NamedTuple):
+    """The pairs of each point, point by point: where they begin, the other points, and the numbers of the pairs."""
+
+    starts: Array
+    starts_in_numpy: IndexArray
+    others: Array
+    pairs: Array
 
 
 class Graph:
@@ -428,7 +432,7 @@ class Graph:
         return found
 
     @cached_property
-    def ends(self) -> Ends:
+    def ends(self) -> _Ends:
         """The pairs of each point, which are sorted once."""
         import torch
 
@@ -438,7 +442,7 @@ class Graph:
         pairs = torch.where(order < n, order, order - n).to(index.dtype if n < 1 << 31 else torch.int64)
         numbers = torch.arange(self.n_points + 1, dtype=points.dtype, device=points.device)
         starts = torch.searchsorted(points, numbers)
-        return Ends(starts, starts.cpu().numpy(), others, pairs)
+        return _Ends(starts, starts.cpu().numpy(), others, pairs)
 
     def _few_points(self, most: int) -> Iterator[slice]:
         """Slices of points that have at most so many pairs together, or of one point."""
@@ -504,9 +508,6 @@ class GraphRows(IndexedRows):
         if coordinates.has_constant:  # a learned origin is that of single points
             return BlockRows.in_coordinates(self, coordinates)
         return GraphRows(self.forward(coordinates.transform), self.graph)
-
-    def fused_passes(self) -> Passes:
-        return GraphPasses(self._points, self.graph.ends)
 
     def row_array(self, values: FloatArray) -> Array:
         return row_array_like(self.model, values)

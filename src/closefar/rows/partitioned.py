@@ -410,9 +410,6 @@ class PartitionedRows(BlockRows):
     def outer(self, coefficients: Array) -> FloatArray:
         return self._matrix("outer", self.row_array(coefficients))
 
-    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        return self._matrix("factor_gradient", factor, self.row_array(coefficients))
-
     def largest(self, centre: FloatArray) -> FloatArray:
         return self._matrix("largest", centre, combine=_highest)
 

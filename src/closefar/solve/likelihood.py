@@ -373,12 +373,6 @@ class Likelihood(ABC):
         """Whether there are judgements on both sides of each threshold."""
         return self.n_thresholds == 0 or abs(source.total(self.trend(source))) <= 1.0 - 1e-9
 
-    def factor_pass(
-        self, source: RowSource, factor: FloatArray, thresholds: FloatArray
-    ) -> tuple[Evaluation, FloatArray] | None:
-        """Return the risk of M = A A' and dR/dA, if the source has a fused pass for them."""
-        return None
-
     def evaluate(self, source: RowSource, squared: Array, thresholds: FloatArray, order: int) -> Evaluation:
         """Return the risk at these squared distances."""
         terms = partial(self.terms, thresholds=thresholds, order=order)
@@ -525,17 +519,6 @@ class CloseFar(Likelihood):
 
         second = UnknownCurvature(curvature, np.array([[fused.curvature]]))
         return Evaluation(fused.loss, np.array([fused.slope]), fused.least_margin, None, second), fused.gradient
-
-    def factor_pass(
-        self, source: RowSource, factor: FloatArray, thresholds: FloatArray
-    ) -> tuple[Evaluation, FloatArray] | None:
-        if not self.can_be_fused:
-            return None
-        found = source.factor_pass(self.noise, self.signs, self.weights, factor, float(thresholds[0]))
-        if found is None:
-            return None
-        second = UnknownCurvature(lambda: None, np.array([[found.curvature]]))
-        return Evaluation(found.loss, np.array([found.slope]), found.least_margin, None, second), 2.0 * found.gradient
 
     @property
     def can_be_fused(self) -> bool:

@@ -5,9 +5,10 @@ Below full rank the problem is not convex.  Full gradients only prove, and find 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -689,22 +690,28 @@ class LowRank(Solver):
 
 
 def _direction(memory: _Memory, gradient: FloatArray) -> tuple[FloatArray, Steps]:
-    """The preconditioned L-BFGS direction (Nocedal's two-loop recursion), and the steps that it used."""
-    place, model, steps = memory.place, memory.model, memory.steps
+    """The preconditioned L-BFGS direction, and the steps that it used."""
+    inverse = partial(memory.model.inverse, memory.place)
+    direction = _two_loop(gradient, memory.steps, inverse)
+    if float(np.sum(direction * gradient)) >= 0.0:
+        return -inverse(gradient), ()
+    return direction, memory.steps
+
+
+def _two_loop(gradient: FloatArray, steps: Steps, inverse: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """The L-BFGS direction by Nocedal's two-loop recursion, from an approximate inverse of the Hessian."""
     direction = -gradient
     weights = []
     for step, change, product in reversed(steps):
         weights.append(float(np.sum(step * direction)) / product)
         direction = direction - weights[-1] * change
-    direction = model.inverse(place, direction)
+    direction = inverse(direction)
     if steps:
         _, change, product = steps[-1]
-        direction = direction * (product / float(np.sum(change * model.inverse(place, change))))
+        direction = direction * (product / float(np.sum(change * inverse(change))))
     for (step, change, product), weight in zip(steps, reversed(weights), strict=True):
         direction = direction + (weight - float(np.sum(change * direction)) / product) * step
-    if float(np.sum(direction * gradient)) >= 0.0:
-        return -model.inverse(place, gradient), ()
-    return direction, steps
+    return direction
 
 
 def _grown(matrix: FloatArray, more: int) -> FloatArray:
@@ -729,13 +736,7 @@ def _state(memory: _Memory, bound: float) -> State:
 
 
 _FACTOR_HISTORY = 12  # pairs of steps and changes of the gradient
-
-_FUSED_ERROR = 1e-11  # of differences of the objective in fused passes, whose own error is the same nearby
-_FUSED_SLOPE = 1e-9
-_MOST_FUSED = 200  # steps
-_MOST_NEWTON = 4  # steps in the threshold
-
-FactorSteps = tuple[tuple[FloatArray, FloatArray], ...]  # recent (step, change of gradient)
+_SHORTEST = 1e-10  # the last length of a step to try
 
 
 @dataclass(frozen=True)
@@ -745,7 +746,7 @@ class _FactorMemory:
     value: float
     evaluation: Evaluation
     gradient: FloatArray
-    steps: FactorSteps
+    steps: Steps
 
 
 class Factor(Solver):
@@ -755,8 +756,6 @@ class Factor(Solver):
     (`resume`); the bound of that solution stays valid.  At full rank this solver proves a bound
     itself, unless the risk is not convex and nothing can be proven (`proves`).
     """
-
-    shortest: ClassVar[float] = 1e-10  # the last length of a step to try
 
     def __init__(
         self, problem: Problem, tol: float, rng: np.random.Generator, rank: int | None = None, *, proves: bool = True
@@ -774,18 +773,19 @@ class Factor(Solver):
 
     def step(self, state: State) -> State:
         last: _FactorMemory = state.memory
-        direction = _two_loop(last.gradient, last.steps)
+        direction = _two_loop(last.gradient, last.steps, lambda matrix: matrix)
         descent = float(np.sum(direction * last.gradient))
         length = 1.0 if last.steps else min(1.0, 0.1 * _norm(last.factor) / max(_norm(direction), TINY))
-        while length > self.shortest:
+        while length > _SHORTEST:
             new = self._evaluate(last.factor + length * direction, last.thresholds, last.steps)
             if new.value <= last.value + 1e-4 * length * descent:
                 break
             length *= 0.5
         else:
             return self._finish(state)
-        pair = (new.factor - last.factor, new.gradient - last.gradient)
-        steps = (*last.steps, pair)[-_FACTOR_HISTORY:] if float(np.sum(pair[0] * pair[1])) > 0.0 else last.steps
+        moved_by, change = new.factor - last.factor, new.gradient - last.gradient
+        product = float(np.sum(moved_by * change))
+        steps = (*last.steps, (moved_by, change, product))[-_FACTOR_HISTORY:] if product > 0.0 else last.steps
         new = replace(new, steps=steps)
         moved = self._state(new, state.bound)
         settled = _norm(new.gradient) * (1.0 + _norm(new.factor)) <= 1e-2 * max(self.tol, 1e-10)
@@ -799,13 +799,9 @@ class Factor(Solver):
             # A zero column is stationary, so start with a small one.
             small = 1e-3 * max(_norm(factor), 1e-3)
             factor = np.hstack([factor, small * np.eye(len(factor), missing)])
-        steps: FactorSteps = ()
-        if self.problem.objective.source.can_fuse:
-            fused = _FusedFactor(self.problem.rough, self.tol, self.rng, self.rank)
-            factor, thresholds, steps = fused.approach(factor, thresholds)
-        return self._state(self._evaluate(factor, thresholds, steps), bound)
+        return self._state(self._evaluate(factor, thresholds, ()), bound)
 
-    def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: FactorSteps) -> _FactorMemory:
+    def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: Steps) -> _FactorMemory:
         objective, cone, alpha = self.problem.objective, self.problem.cone, self.problem.alpha
         thresholds, evaluation = self.problem.minimise_threshold(
             objective.squared_distances(factor), thresholds, tol=1e-12
@@ -827,56 +823,5 @@ class Factor(Solver):
         return State(matrix, memory.thresholds, memory.value, bound, memory.evaluation.least_margin, memory)
 
 
-class _FusedFactor(Factor):
-    """The same steps with fused passes, which are precise enough to approach the optimum."""
-
-    shortest = 1e-2
-
-    def approach(self, factor: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray, FactorSteps]:
-        """Step while the objective falls by more than the error of a pass; not at all if there are no such passes."""
-        if self.problem.objective.factor_pass(factor, thresholds) is None:
-            return factor, thresholds, ()
-        state = self._state(self._evaluate(factor, thresholds, ()), 0.0)
-        for _ in range(_MOST_FUSED):
-            before, state = state, self.step(state)
-            if state.stuck or before.objective - state.objective <= _FUSED_ERROR:
-                break
-        last: _FactorMemory = state.memory
-        return last.factor, last.thresholds, last.steps
-
-    def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: FactorSteps) -> _FactorMemory:
-        cone, alpha = self.problem.cone, self.problem.alpha
-        for _ in range(_MOST_NEWTON):
-            found = self.problem.objective.factor_pass(factor, thresholds)
-            if found is None:  # beyond the range of fused passes
-                return super()._evaluate(factor, thresholds, steps)
-            evaluation, gradient = found
-            curvature = float(evaluation.curvature.thresholds[0, 0])
-            moved = np.maximum(thresholds - evaluation.slopes / max(curvature, TINY), cone.least)
-            if abs(float(evaluation.slopes[0])) <= _FUSED_SLOPE or np.all(moved == thresholds):
-                break
-            thresholds = moved
-        value = evaluation.loss + alpha * float(np.sum(factor[cone.core] ** 2))
-        return _FactorMemory(
-            factor, thresholds, value, evaluation, gradient + 2.0 * alpha * (cone.identity @ factor), steps
-        )
-
-
 def _norm(matrix: FloatArray) -> float:
     return float(np.linalg.norm(matrix))
-
-
-def _two_loop(gradient: FloatArray, steps: FactorSteps) -> FloatArray:
-    """The L-BFGS direction (Nocedal's two-loop recursion)."""
-    direction = -gradient
-    weights = []
-    for step, change in reversed(steps):
-        weight = float(np.sum(step * direction) / np.sum(step * change))
-        weights.append(weight)
-        direction = direction - weight * change
-    if steps:
-        step, change = steps[-1]
-        direction = direction * float(np.sum(step * change) / np.sum(change * change))
-    for (step, change), weight in zip(steps, reversed(weights), strict=True):
-        direction = direction + (weight - float(np.sum(change * direction) / np.sum(step * change))) * step
-    return direction

@@ -301,13 +301,9 @@ class Objective:
     def factor_gradient(self, factor: FloatArray, evaluation: Evaluation) -> FloatArray:
         """Return dR/dA of R(A A', tau), given the risk."""
         self.passes.add(factor.shape[1] / self.n_directions)
-        return 2.0 * self.source.factor_gradient(factor, evaluation.margin_gradient)
-
-    def factor_pass(self, factor: FloatArray, thresholds: FloatArray) -> tuple[Evaluation, FloatArray] | None:
-        """Return the risk of M = A A' and dR/dA at once, if the source has a fused pass for them."""
-        found = self.likelihood.factor_pass(self.source, factor, thresholds)
-        self.passes.add(0.0 if found is None else factor.shape[1] / self.n_directions)
-        return found
+        if not self.source.can_project:
+            return 2.0 * self.source.outer(evaluation.margin_gradient) @ factor
+        return 2.0 * self.source.backward(self.source.forward(factor), evaluation.margin_gradient)
 
     @property
     def rough(self) -> Objective:

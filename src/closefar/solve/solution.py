@@ -158,7 +158,9 @@ def solve(
         found = _solve_convex(kind, problem, options, recorder, rng, start)
         if options.rank is not None and options.rank < _factor(found.state).shape[1]:
             near = replace(start, bound=found.state.bound) if stay_near and start is not None else found.state
-            within = LowRank if kind is LowRank else Factor
+            # On a GPU, where `Sampled` finds the convex solution, projections take less time than passes of `Factor`.
+            suits = kind is LowRank or (objective.source.can_fuse and not problem.cone.has_constant)
+            within = LowRank if suits else Factor
             solver = within(problem, options.tol, rng, options.rank)
             if found.ending.is_early:  # only truncate the metric
                 found = replace(found, state=solver.resume(near))
