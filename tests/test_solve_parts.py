@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.optimize import LbfgsInvHessProduct, minimize, nnls
+from scipy.optimize import minimize, nnls
 
 import closefar as cf
 from closefar import packed
@@ -30,7 +30,7 @@ from closefar.solve.fista import Fista
 from closefar.solve.flips import Alternating, FlippedCloseFar, FlipState
 from closefar.solve.likelihood import FullCurvature, best_several
 from closefar.solve.loop import Ending, Limits, Run, run
-from closefar.solve.low_rank import Factor, _two_loop
+from closefar.solve.low_rank import Factor
 from closefar.solve.newton import ConeProgram, Newton, _projection_slopes, _solve_dense, _typical_eigenvalue
 from closefar.solve.problem import Cone, Point, Problem, psd_factor
 from closefar.solve.separation import _largest_penalty, max_margin
@@ -699,21 +699,6 @@ def test_a_point_looked_at_again_keeps_what_was_learned():
 # Descent on the factor
 
 
-def test_the_direction_is_that_of_scipy(rng):
-    gradient = rng.standard_normal((3, 2))
-    steps = rng.standard_normal((4, 3, 2))
-    changes = steps * rng.uniform(0.5, 2.0, (4, 3, 2))
-    pairs = tuple((step, change, np.sum(step * change)) for step, change in zip(steps, changes, strict=True))
-    last_step, last_change = steps[-1].ravel(), changes[-1].ravel()
-    scale = (last_step @ last_change) / (last_change @ last_change)
-    # SciPy starts from the identity: give it coordinates in which that is the scaled one.
-    root = np.sqrt(scale)
-    inverse = LbfgsInvHessProduct(steps.reshape(4, -1) / root, changes.reshape(4, -1) * root)
-    expected = -root * inverse.matvec(root * gradient.ravel())
-    np.testing.assert_allclose(_two_loop(gradient, pairs, np.array).ravel(), expected)
-    np.testing.assert_array_equal(_two_loop(gradient, (), np.array), -gradient)
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.05])
 def test_a_factor_of_full_rank_finds_the_optimum_and_proves_it(alpha):
     objective = objective_of()
@@ -1002,7 +987,8 @@ def test_the_climb_ends_where_no_label_seems_flipped():
 )
 def test_the_scale_is_settled_by_two_undecided_labels_for_each_unknown_or_a_penalty(share, alpha, is_settled):
     solver = climber(alpha=alpha)  # M has six unknowns, and there is one threshold
-    likelihood = SimpleNamespace(share_undecided=lambda *_: share)
+    right, weights = np.where(np.arange(512) < 512 * share, 0.5, 1.0), np.full(512, 1.0 / 512)
+    likelihood = SimpleNamespace(right=lambda *_: right, weights=weights)
     assert solver._is_settled(likelihood, None, State.at(np.eye(3), 1.0)) == is_settled
     assert FlipState(likelihood, None, None).is_settled
 

@@ -620,7 +620,7 @@ def test_a_step_of_the_factor_is_halved_until_it_gains_a_share_of_the_slope(monk
     """Along a direction of length and slope one."""
     monkeypatch.setattr(factor_module, "prove_bound", lambda point, tol: 0.1)
     gradient = np.array([[0.6, 0.0], [0.0, 0.8]])
-    steps = ((gradient, gradient),)
+    steps = ((gradient, gradient, 1.0),)
     solver, state = factor_at(factor=np.zeros((2, 2)), gradient=gradient, steps=steps, value=0.0)
     solver._evaluate = going(state.memory, lambda length: -share * length if length <= 1.0001 * longest else 1.0)
     moved = solver.step(state)
@@ -634,7 +634,7 @@ def test_a_step_of_the_factor_is_halved_until_it_gains_a_share_of_the_slope(monk
 @pytest.mark.parametrize(("turn", "is_kept"), [(1.0, True), (-1.0, False), (0.0, False)])
 def test_steps_are_remembered_where_the_risk_curves_upwards(turn, is_kept):
     gradient = np.array([[0.6, 0.0], [0.0, 0.8]])
-    old = tuple((k * gradient, gradient) for k in range(1, 13))
+    old = tuple((k * gradient, gradient, float(k)) for k in range(1, 13))
     for steps in ((), old):
         solver, state = factor_at(gradient=gradient, steps=steps)
         last = state.memory
@@ -694,13 +694,14 @@ def test_the_direction_of_descent_is_that_of_the_bfgs_formula(n_steps):
     rng = RNG(2)
     gradient, steps = rng.standard_normal((3, 2)), rng.standard_normal((n_steps, 3, 2))
     changes = steps * rng.uniform(0.5, 2.0, steps.shape)
-    inverse = np.eye(6)
+    inverse = first = np.diag(np.arange(1.0, 7.0))
     if n_steps:
-        inverse *= np.sum(steps[-1] * changes[-1]) / np.sum(changes[-1] ** 2)
+        inverse = first * np.sum(steps[-1] * changes[-1]) / np.sum(changes[-1].ravel() @ first @ changes[-1].ravel())
     for s, y in zip(steps.reshape(-1, 6), changes.reshape(-1, 6), strict=True):
         turn = np.eye(6) - np.outer(s, y) / (s @ y)
         inverse = turn @ inverse @ turn.T + np.outer(s, s) / (s @ y)
-    found = factor_module._two_loop(gradient, tuple(zip(steps, changes, strict=True)))
+    pairs = tuple((step, change, np.sum(step * change)) for step, change in zip(steps, changes, strict=True))
+    found = factor_module._two_loop(gradient, pairs, lambda matrix: matrix * np.diag(first).reshape(3, 2))
     np.testing.assert_allclose(found.ravel(), -inverse @ gradient.ravel(), rtol=1e-9)
 
 

@@ -368,10 +368,6 @@ class PartitionedRows(BlockRows):
         found: list[Part] = self._joined("parts", function, *map(self.row_array, arrays), combine=_chained)
         return found
 
-    def join(self, arrays: list[Array]) -> Array:
-        (array,) = arrays
-        return array
-
     def map(self, function: Callable[..., Array], *arrays: Array) -> Array:
         return self._lazy("map", function, *arrays)
 

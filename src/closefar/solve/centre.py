@@ -41,10 +41,6 @@ class Centred(Likelihood):
         self.least = np.append(inner.least, 0.0)
         self.row_arrays = (*inner.row_arrays, lengths)
 
-    @property
-    def noise(self) -> Any:
-        return self.inner.noise
-
     def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
         xp, lengths, arrays = array_namespace(squared), arrays[-1], arrays[:-1]
         whole = squared + float(thresholds[-1]) * lengths
@@ -131,30 +127,10 @@ class Centred(Likelihood):
 class CentredFlips(Centred):
     """The same of a likelihood with flips."""
 
-    @property
-    def flips(self) -> Any:
-        return getattr(self.inner, "flips", None)
-
-    @property
-    def rates(self) -> FloatArray:
-        found: FloatArray = self.inner.rates
-        return found
-
-    @property
-    def flip_rate(self) -> Any:
-        return self.inner.flip_rate
-
-    @property
-    def has_flips(self) -> bool:
-        return bool(self.inner.has_flips)
-
-    @property
-    def has_several_starts(self) -> bool:
-        return bool(self.inner.has_several_starts)
-
-    @property
-    def described(self) -> str:
-        return str(self.inner.described)
+    def __init__(self, inner: Any, lengths: Array, price: float = 0.0) -> None:
+        super().__init__(inner, lengths, price)
+        self.flip_rate, self.rates = inner.flip_rate, inner.rates
+        self.has_several_starts, self.described = inner.has_several_starts, inner.described
 
     def probabilities(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
         return self.inner.probabilities(source, self._whole(squared, thresholds), thresholds[:-1])
@@ -165,9 +141,6 @@ class CentredFlips(Centred):
     def with_best_rates(self, source: RowSource, squared: Array, thresholds: FloatArray) -> CentredFlips:
         whole = self._whole(squared, thresholds)
         return CentredFlips(self.inner.with_best_rates(source, whole, thresholds[:-1]), self.lengths, self.price)
-
-    def share_undecided(self, source: RowSource, squared: Array, thresholds: FloatArray) -> float:
-        return float(self.inner.share_undecided(source, self._whole(squared, thresholds), thresholds[:-1]))
 
     def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Centred:
         inner = self.inner.softened(source, self._whole(squared, thresholds), thresholds[:-1])

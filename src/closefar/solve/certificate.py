@@ -178,18 +178,14 @@ def advise_in_time(max_time: float | None, *, has_checkpoint: bool, gap: float, 
 
 
 def _separable(has_thresholds: bool) -> str:
-    if not has_thresholds:
-        return (
-            "this metric agrees with every comparison, so the likelihood has no finite maximum and the "
-            "scale of M (hence the probabilities) is arbitrary; M / tr M has a wide margin. Set "
-            + setting(alpha="auto")
-            + ", or collect more comparisons."
-        )
+    agrees, scale, ratio, more = (
+        ("gets every label right", "M and tau", "M / tau", "label more pairs")
+        if has_thresholds
+        else ("agrees with every comparison", "M", "M / tr M", "collect more comparisons")
+    )
     return (
-        "this metric gets every label right, so the likelihood has no finite maximum and the scale "
-        "of M and tau (hence the probabilities) is arbitrary; M / tau has a wide margin. Set "
-        + setting(alpha="auto")
-        + ", or label more pairs."
+        f"this metric {agrees}, so the likelihood has no finite maximum and the scale of {scale} (hence the "
+        f"probabilities) is arbitrary; {ratio} has a wide margin. Set " + setting(alpha="auto") + f", or {more}."
     )
 
 

@@ -304,7 +304,7 @@ class Sampled(Solver):
         slow = last.slow + 1 if move.decrement > 0.5 * last.decrement else 0
         if move.decrement <= _PROVE_BELOW * self.tol:
             point = last.point if self._near is self.problem else self.problem.at(last.point.matrix, state.thresholds)
-            state = _sample_state(point, max(state.bound, self._prove(last.few, point, model)), last)
+            state = State.of(point, max(state.bound, self._prove(last.few, point, model)), last)
             if state.gap <= self.tol:
                 return self._polished(state, last.few, point) if self.tol <= _FINE_TOL else state
         new = (
@@ -312,7 +312,7 @@ class Sampled(Solver):
         )
         if new is None:
             return replace(self._plain.resume(state), bound=state.bound)
-        return _sample_state(new, state.bound, _SampleMemory(last.few, new, move.decrement, slow))
+        return State.of(new, state.bound, _SampleMemory(last.few, new, move.decrement, slow))
 
     @cached_property
     def _near(self) -> Problem:
@@ -335,9 +335,7 @@ class Sampled(Solver):
 
     def _begin(self, few: Problem, near: State) -> State:
         point = self._passes(np.inf).at(near.matrix, near.thresholds)
-        return _sample_state(
-            point, near.bound if near.memory is None else 0.0, _SampleMemory(few, point, decrement=np.inf)
-        )
+        return State.of(point, near.bound if near.memory is None else 0.0, _SampleMemory(few, point, decrement=np.inf))
 
     def _prove(self, few: Problem, point: Point, model: SampledModel) -> float:
         """The bound is verified in full precision, so the steps that lead to it need not be."""
@@ -357,7 +355,7 @@ class Sampled(Solver):
             if new.value > point.value + _OBJECTIVE_ROUNDING:
                 break
             point, decrement = new, move.decrement
-        return _sample_state(point, bound, _SampleMemory(few, point, decrement))
+        return State.of(point, bound, _SampleMemory(few, point, decrement))
 
     def _search(self, point: Point, matrix: FloatArray, thresholds: FloatArray, decrement: float) -> Point | None:
         """Halve the step until the objective falls; None if the model is wrong."""
@@ -392,7 +390,3 @@ def _approach(few: Problem, rng: np.random.Generator) -> State | None:
     state = solver.start() if near is None else solver.resume(near)
     state = solver.approach(state, tol)
     return None if few.alpha == 0.0 and state.least_margin > 0.0 else state
-
-
-def _sample_state(point: Point, bound: float, memory: _SampleMemory) -> State:
-    return State(point.matrix, point.thresholds, point.value, bound, point.evaluation.least_margin, memory)

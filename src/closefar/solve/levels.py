@@ -13,15 +13,10 @@ from array_api_compat import array_namespace, is_numpy_array
 from closefar.arrays import TINY, Array, FloatArray, IndexArray, like, sums_by, whole_numbers
 from closefar.noise import FAR_BEYOND, IntervalTerms, Noise, interval_losses
 from closefar.rows import RowSource, slices
-from closefar.solve.likelihood import Curvature, Evaluation, Likelihood, Terms, best_several
+from closefar.solve.likelihood import Change, Curvature, Evaluation, Likelihood, Terms, best_several
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Second derivatives of the risk of levels: each row depends on two thresholds and one strictness at most.
-
-
-class _Change(NamedTuple):
-    margin_gradient: Array
-    slopes: FloatArray
 
 
 class Cells(NamedTuple):
@@ -93,7 +88,7 @@ class GradedCurvature(Curvature):
         codes: Array,
         groups: Array | None,
         cells: Cells,
-        precision: float,
+        precisions: FloatArray,
         thresholds: FloatArray,
     ) -> None:
         super().__init__(distance, thresholds)
@@ -101,7 +96,7 @@ class GradedCurvature(Curvature):
         self._codes = codes
         self._groups = groups
         self._cells = cells
-        self._precision = precision
+        self._precisions = precisions
 
     @property
     def crosses(self) -> tuple[Array, ...]:
@@ -115,25 +110,6 @@ class GradedCurvature(Curvature):
             return taus
         groups = whole_numbers(self._groups)
         return (*taus, *(xp.where(groups == r, -self.distance, nothing) for r in range(self._cells.n_groups)))
-
-    def mapped(self, function: Callable[[Array], Array]) -> GradedCurvature:
-        arrays = tuple(map(function, self._ends))
-        return self._with(function(self.distance), arrays, self._codes, self._groups, self.thresholds)
-
-    def with_thresholds(self, thresholds: FloatArray) -> GradedCurvature:
-        return self._with(self.distance, self._ends, self._codes, self._groups, thresholds)
-
-    def _with(
-        self,
-        distance: Array,
-        ends: tuple[Array, ...],
-        codes: Array,
-        groups: Array | None,
-        thresholds: FloatArray,
-        precision: float | None = None,
-    ) -> GradedCurvature:
-        precision = self._precision if precision is None else precision
-        return GradedCurvature(distance, ends, codes, groups, self._cells, precision, thresholds)
 
     @property
     def border_passes(self) -> float:
@@ -167,23 +143,20 @@ class GradedCurvature(Curvature):
 
         rest = () if groups is None else (groups,)
         thresholds = np.sum(part.parts(second, codes, *ends, *rest), axis=0)
-        n = self._cells.n_taus
-        thresholds[np.diag_indices(len(thresholds))] += np.append(
-            np.zeros(n), np.full(len(thresholds) - n, self._precision)
-        )
-        return self._with(distance, tuple(ends), codes, groups, thresholds)
+        thresholds[np.diag_indices(len(thresholds))] += self._precisions
+        return GradedCurvature(distance, tuple(ends), codes, groups, self._cells, self._precisions, thresholds)
 
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
         cells, (on_low, on_up, on_groups) = self._cells, self._cells.spread(thresholds)
         (low, up), has_shift = self._mixed, bool(np.any(thresholds))
 
-        def change(squared: Array, distance: Array, low: Array, up: Array, codes: Array, *groups: Array) -> _Change:
+        def change(squared: Array, distance: Array, low: Array, up: Array, codes: Array, *groups: Array) -> Change:
             xp, index, moved = array_namespace(squared), whole_numbers(codes), distance * squared
             if has_shift:
                 moved = moved + low * xp.take(like(low, on_low), index) + up * xp.take(like(up, on_up), index)
             if has_shift and groups:
                 moved = moved - distance * xp.take(like(low, on_groups), whole_numbers(groups[0]))
-            return _Change(moved, cells.sums(codes, groups, low * squared, up * squared))
+            return Change(moved, cells.sums(codes, groups, low * squared, up * squared))
 
         arrays = self.distance, low, up, self._codes, *(() if self._groups is None else (self._groups,))
         parts, image = source.sweep(matrix, change, *arrays)
@@ -274,16 +247,14 @@ class Graded(Likelihood):
         self.least = np.append(np.zeros(n_levels - 1), np.full(n_groups, -np.inf))
         self.row_arrays = (codes, weights) if groups is None else (codes, weights, groups)
 
-    def with_arrays(self, *arrays: Array) -> Graded:
-        return self._with(self.precision, *arrays)
-
-    def _with(self, precision: float, codes: Array, weights: Array, groups: Array = None) -> Graded:
-        return Graded(self.noise, codes, weights, self.n_levels, groups, self.n_groups, precision)
+    def with_arrays(self, codes: Array, weights: Array, groups: Array = None) -> Graded:
+        return Graded(self.noise, codes, weights, self.n_levels, groups, self.n_groups, self.precision)
 
     def of_sample(self, part: RowSource, arrays: Sequence[Array]) -> Graded:
-        codes, weights, *groups = arrays
-        share = part.total(weights)
-        return self._with(self.precision / share, codes, weights * (1.0 / share), *groups)
+        found = super().of_sample(part, arrays)
+        assert isinstance(found, Graded)
+        found.precision = self.precision / part.total(arrays[1])
+        return found
 
     @property
     def cells(self) -> Cells:
@@ -387,7 +358,7 @@ class Graded(Likelihood):
         thresholds = _summed(parts)
         thresholds[np.diag_indices(self.n_thresholds)] += self.precisions
         distance = source.join([part.curvature for part in parts])
-        return GradedCurvature(distance, arrays, self.codes, self.groups, self.cells, self.precision, thresholds)
+        return GradedCurvature(distance, arrays, self.codes, self.groups, self.cells, self.precisions, thresholds)
 
     def _join(self, source: RowSource, parts: Sequence[Terms], thresholds: FloatArray, order: int) -> Evaluation:
         found = super()._join(source, parts, thresholds, order)

@@ -43,13 +43,13 @@ class Curvature(ABC):
     def crosses(self) -> tuple[Array, ...]:
         """The mixed derivatives in the squared distance of each row and each threshold, one handle each."""
 
-    @abstractmethod
     def mapped(self, function: Callable[[Array], Array]) -> Curvature:
-        """The same with a function of each array of one number per row."""
+        """The same with a function of each array of one number per row, for rows in partitions."""
+        raise NotImplementedError(f"{type(self).__name__} is not for rows in partitions.")
 
-    @abstractmethod
     def with_thresholds(self, thresholds: FloatArray) -> Curvature:
-        """The same with other second derivatives in the thresholds."""
+        """The same with other second derivatives in the thresholds, which are sums over partitions."""
+        raise NotImplementedError(f"{type(self).__name__} is not for rows in partitions.")
 
     @property
     @abstractmethod
@@ -73,7 +73,7 @@ class Curvature(ABC):
         """The second derivatives in the diagonal of V'MV, V the basis, and in it and each threshold."""
 
 
-class _Change(NamedTuple):
+class Change(NamedTuple):
     """The change of first derivatives along a step: in the squared distance of some rows and, summed, in thresholds."""
 
     margin_gradient: Array
@@ -91,23 +91,9 @@ class FullCurvature(Curvature):
     def crosses(self) -> tuple[Array, ...]:
         return self._crosses
 
-    def mapped(self, function: Callable[[Array], Array]) -> FullCurvature:
-        return FullCurvature(function(self.distance), tuple(map(function, self.crosses)), self.thresholds)
-
-    def with_thresholds(self, thresholds: FloatArray) -> FullCurvature:
-        return FullCurvature(self.distance, self.crosses, thresholds)
-
     @property
     def border_passes(self) -> float:
         return 0.5 * len(self.crosses)
-
-    @property
-    def can_be_sampled(self) -> bool:  # type: ignore[override]
-        return not self.crosses
-
-    def sampled(self, source: RowSource, part: RowSource, indices: IndexArray, factors: FloatArray) -> FullCurvature:
-        distance = part.product(source.pick(self.distance, indices), part.row_array(factors))
-        return FullCurvature(distance, (), self.thresholds)
 
     def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
         on_matrix = source.sum_of_squares(source.map(_root, self.distance), (), rough=rough)
@@ -117,11 +103,11 @@ class FullCurvature(Curvature):
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
         steps = thresholds.tolist()
 
-        def change(squared: Array, distance: Array, *crosses: Array) -> _Change:
+        def change(squared: Array, distance: Array, *crosses: Array) -> Change:
             moved = distance * squared
             for step, cross in zip(steps, crosses, strict=True):
                 moved = moved + step * cross
-            return _Change(moved, np.array([_total(cross * squared) for cross in crosses]))
+            return Change(moved, np.array([_total(cross * squared) for cross in crosses]))
 
         parts, image = source.sweep(matrix, change, self.distance, *self.crosses)
         return image, np.sum([part.slopes for part in parts], axis=0) + self.thresholds @ thresholds
@@ -132,13 +118,13 @@ class FullCurvature(Curvature):
 
 
 class MarginCurvature(Curvature):
-    """The second derivatives of a loss that depends only on the margins q - tau, with one threshold."""
+    """The second derivatives of a loss that depends only on the margins q - tau, with one threshold or none."""
 
     can_be_sampled = True
 
     @property
     def crosses(self) -> tuple[Array, ...]:
-        return (-self.distance,)
+        return (-self.distance,) * len(self.thresholds)
 
     def mapped(self, function: Callable[[Array], Array]) -> MarginCurvature:
         return MarginCurvature(function(self.distance), self.thresholds)
@@ -152,32 +138,33 @@ class MarginCurvature(Curvature):
 
     def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
         """The sum of f f' for f = sqrt(c) (F, -1): one sum of squares, with the signs changed at the end."""
-        root = source.map(_root, self.distance)
-        hessian = source.sum_of_squares(root, (root,), rough=rough)
-        hessian[-1, :-1] *= -1.0
-        hessian[:-1, -1] *= -1.0
+        root, n = source.map(_root, self.distance), len(self.thresholds)
+        hessian = source.sum_of_squares(root, (root,) * n, rough=rough)
+        size = len(hessian) - n
+        hessian[size:, :size] *= -1.0
+        hessian[:size, size:] *= -1.0
         return hessian
 
     def sampled(self, source: RowSource, part: RowSource, indices: IndexArray, factors: FloatArray) -> MarginCurvature:
         distance = part.product(source.pick(self.distance, indices), part.row_array(factors))
-        return MarginCurvature(distance, np.array([[part.total(distance)]]))
+        return MarginCurvature(distance, np.full_like(self.thresholds, part.total(distance)))
 
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        shift = float(thresholds[0])
+        shift = float(np.sum(thresholds))
         fused = source.curvature_pass(self.distance, matrix, shift)
         if fused is not None:
-            return fused[0], np.array([fused[1]])
+            return fused[0], np.full_like(thresholds, fused[1])
 
-        def change(squared: Array, distance: Array) -> _Change:
+        def change(squared: Array, distance: Array) -> Change:
             moved = distance * (squared - shift)
-            return _Change(moved, np.array([-_total(moved)]))
+            return Change(moved, np.full_like(thresholds, -_total(moved)))
 
         parts, image = source.sweep(matrix, change, self.distance)
         return image, np.sum([part.slopes for part in parts], axis=0)
 
     def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
         fourth, sums = source.rotated_moments(self.distance, (), basis)
-        return fourth, -sums
+        return fourth, -sums[:, : len(self.thresholds)]
 
 
 class UnknownCurvature(MarginCurvature):
@@ -221,15 +208,6 @@ class Terms(NamedTuple):
     curvature: Array = None
     crosses: tuple[Array, ...] = ()
     curvatures: FloatArray | None = None
-
-
-class Losses(NamedTuple):
-    """The losses and derivatives at the margins of some of the rows; see `Terms`."""
-
-    loss: float
-    least_margin: float
-    margin_gradient: Array
-    curvature: Array
 
 
 @dataclass(frozen=True)
@@ -452,7 +430,7 @@ class _Store:
 class CloseFar(Likelihood):
     """P(far) = Phi(q - tau) and P(close) = Phi(tau - q) of pairs with squared distance q; tau is at least 0.
 
-    `signs` are +1 for far and -1 for close; all arrays are handles of the source.
+    `signs` are +1 for far and -1 for close; all arrays are handles of the source.  Comparisons have no threshold.
 
     Attributes
     ----------
@@ -477,29 +455,24 @@ class CloseFar(Likelihood):
         """The loss of each row as a function of its margin l (q - tau), and its first `order` derivatives."""
         return self.noise.derivatives(margin, order)
 
-    def losses(self, margin: Array, signs: Array, weights: Array, *rest: Array, order: int) -> Losses:
-        """Evaluate some of the rows at their margins l (q - tau)."""
-        xp = array_namespace(margin)
-        derivatives = self.pointwise(margin, *rest, order=order)
-        return Losses(
+    def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, tuple[Array, ...]]:
+        """The margins l (q - tau) of some of the rows, and their arrays: after the weights, those of `pointwise`."""
+        return arrays[0] * (squared - float(np.sum(thresholds))), arrays
+
+    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
+        margin, (signs, weights, *rest) = self.margins(squared, *arrays, thresholds=thresholds)
+        xp, derivatives = array_namespace(margin), self.pointwise(margin, *rest, order=order)
+        margin_gradient = weights * signs * derivatives[1]
+        return Terms(
             loss=float(xp.vecdot(weights, derivatives[0])),
+            slopes=np.full(self.n_thresholds, -_total(margin_gradient)),
             least_margin=float(xp.min(margin)) if self.separates else -np.inf,
-            margin_gradient=weights * signs * derivatives[1],
+            margin_gradient=margin_gradient,
             curvature=weights * derivatives[2] if order == 2 else None,
         )
 
-    def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, tuple[Array, ...]]:
-        """The margins l (q - tau) of some of the rows, and their arrays."""
-        return arrays[0] * (squared - float(thresholds[0])), arrays
-
-    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
-        margin, arrays = self.margins(squared, *arrays, thresholds=thresholds)
-        loss, least_margin, margin_gradient, curvature = self.losses(margin, *arrays, order=order)
-        slope = -float(array_namespace(squared).sum(margin_gradient))
-        return Terms(loss, np.array([slope]), least_margin, margin_gradient, curvature)
-
     def crossed(self, found: Terms, values: Array, *arrays: Array) -> FloatArray:
-        return np.array([-float(array_namespace(values).vecdot(found.curvature, values))])
+        return np.full(self.n_thresholds, -float(array_namespace(values).vecdot(found.curvature, values)))
 
     def loss_and_gradient(
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
@@ -536,12 +509,14 @@ class CloseFar(Likelihood):
 
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
         distance = source.join([part.curvature for part in parts])
-        return MarginCurvature(distance, np.array([[source.total(distance)]]))
+        return MarginCurvature(distance, np.full((self.n_thresholds,) * 2, source.total(distance)))
 
     def best_thresholds(
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
     ) -> tuple[FloatArray, Evaluation]:
         """Use safeguarded Newton steps until the slopes are at most `tol`, or >= 0 for a threshold at `least`."""
+        if self.n_thresholds == 0:
+            return np.empty(0), source.evaluate(self, squared, np.empty(0), order=2)
         floor = float(least[0])
         smallest, largest = source.extremes(squared)
         low, high = max(smallest - _SEARCH_RANGE, floor), max(largest + _SEARCH_RANGE, floor)
@@ -571,11 +546,11 @@ class CloseFar(Likelihood):
 
     def right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
         """The probability of each label at these squared distances, if it is not flipped."""
-        noise, threshold = self.noise, float(thresholds[0])
+        noise, threshold = self.noise, float(np.sum(thresholds))
         return source.map(lambda squared, signs: noise.cdf(signs * (squared - threshold)), squared, self.signs)
 
     def with_arrays(self, *arrays: Array) -> CloseFar:
-        return CloseFar(self.noise, *arrays)
+        return type(self)(self.noise, *arrays)
 
 
 def best_several(
@@ -681,29 +656,3 @@ class Compared(CloseFar):
     def __init__(self, noise: Noise, signs: Array, weights: Array) -> None:
         super().__init__(noise, signs, weights)
         self.least = np.empty(0)
-
-    def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, tuple[Array, ...]]:
-        return arrays[0] * squared, arrays
-
-    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
-        margin, arrays = self.margins(squared, *arrays, thresholds=thresholds)
-        loss, least_margin, margin_gradient, curvature = self.losses(margin, *arrays, order=order)
-        return Terms(loss, np.empty(0), least_margin, margin_gradient, curvature)
-
-    def crossed(self, found: Terms, values: Array, *arrays: Array) -> FloatArray:
-        return np.empty(0)
-
-    def curvature(self, source: RowSource, parts: Sequence[Terms]) -> FullCurvature:
-        return FullCurvature(source.join([part.curvature for part in parts]), (), np.empty((0, 0)))
-
-    def best_thresholds(
-        self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
-    ) -> tuple[FloatArray, Evaluation]:
-        return np.empty(0), source.evaluate(self, squared, np.empty(0), order=2)
-
-    def right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
-        noise = self.noise
-        return source.map(lambda squared, signs: noise.cdf(signs * squared), squared, self.signs)
-
-    def with_arrays(self, *arrays: Array) -> Compared:
-        return Compared(self.noise, *arrays)

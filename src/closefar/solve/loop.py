@@ -13,7 +13,7 @@ import numpy as np
 
 from closefar.arrays import Array, FloatArray
 from closefar.solve.certificate import Certificate
-from closefar.solve.problem import OutOfTime, Passes, Problem, supervisor
+from closefar.solve.problem import OutOfTime, Passes, Point, Problem, supervisor
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A step of a fit, as its history keeps it.
@@ -66,6 +66,12 @@ class State:
     def at(cls, matrix: FloatArray, *thresholds: float) -> State:
         """A point about which nothing else is known."""
         return cls(matrix, np.array(thresholds), objective=np.inf, bound=0.0, least_margin=-np.inf, memory=None)
+
+    @classmethod
+    def of(cls, point: Point, bound: float, memory: Any) -> State:
+        """A point of the problem, with the bound proven so far."""
+        least_margin = point.evaluation.least_margin
+        return cls(point.matrix, point.thresholds, point.value, bound, least_margin, memory)
 
     @property
     def gap(self) -> float:

@@ -73,7 +73,7 @@ class Factored:
     def at(self, factor: FloatArray, thresholds: FloatArray, tol: float | None = None) -> Place:
         """Evaluate a factor: half a pass."""
         projections = self.objective.forward(factor)
-        squared = self.objective.inner(projections, projections)
+        squared = self.objective.source.inner(projections, projections)
         return self._place(factor, projections, squared, thresholds, tol)
 
     def settled(self, place: Place) -> Place:
@@ -93,9 +93,9 @@ class Factored:
         The squared distances along it are f + 2 t P'Q + t^2 Q'Q for each pair, so t and the thresholds are found
         without another pass, by Newton steps in both.
         """
-        objective = self.objective
+        objective, source = self.objective, self.objective.source
         ahead = objective.forward(direction)
-        linear, square = 2.0 * objective.inner(place.projections, ahead), objective.inner(ahead, ahead)
+        linear, square = (2.0 * source.inner(place.projections, ahead), source.inner(ahead, ahead))
         line = _Line(self.problem, objective, place, linear, square, direction)
         length, thresholds = line.minimise()
         squared = place.squared + length * (linear + length * square)
@@ -623,7 +623,7 @@ class LowRank(Solver):
             spectrum = spectrum.measured(self.exact, place, self.rng)
             if spectrum.violation(self.problem.alpha) * place.trace > self.tol:
                 spectrum = Spectrum.of(self.exact, place)
-        return tangent_bound(self.problem, place, float(spectrum.values[0]) - spectrum.rounding)
+        return tangent_bound(self.problem, place, spectrum.least)
 
     def _precision(self, memory: _Memory) -> float:
         """The size of eigenvalues of a gradient that may be rounding errors."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
@@ -151,13 +150,13 @@ class HessianSampler:
         if not curvature.can_be_sampled:
             return objective.hessian(curvature, rough=True)
         curved = objective.source.gather(curvature.distance)
-        importance = self._importance(curved)
+        importance = curved * self.lengths**2
         matter = np.flatnonzero(importance > _NEGLIGIBLE * float(importance.mean()))
         if len(matter) <= min(number, objective.n_judgements // 2):
             return objective.sampled_hessian(curvature, matter, np.ones(len(matter)))
         if 2 * number >= objective.n_judgements:
             return objective.hessian(curvature, rough=True)
-        chances = self._chances(curved, number)
+        chances = self._chances(importance, number)
         indices = np.flatnonzero(self.rng.random(len(chances)) < chances)
         return objective.sampled_hessian(curvature, indices, 1.0 / chances[indices])
 
@@ -167,13 +166,8 @@ class HessianSampler:
         source = self.objective.source
         return 1.0 + source.gather(source.squared_distances(np.eye(source.n_columns)))
 
-    def _importance(self, curved: FloatArray) -> FloatArray:
-        importance: FloatArray = curved * self.lengths**2
-        return importance
-
-    def _chances(self, curved: FloatArray, number: int) -> FloatArray:
+    def _chances(self, importance: FloatArray, number: int) -> FloatArray:
         """The probability with which each judgement is drawn."""
-        importance = self._importance(curved)
         total = float(importance.sum())
         chances: FloatArray = np.full(len(importance), 0.5 * number / len(importance))
         if 0.0 < total < np.inf:
@@ -343,10 +337,10 @@ class Newton(Solver):
 
     def renew(self, state: State) -> State:
         """Evaluate the same point again after the risk has changed a little."""
-        if not is_of_newton(state):  # new, or from another solver
+        if not isinstance(state.memory, _Memory):  # new, or from another solver
             return self.resume(state)
         point = self.problem.at(state.matrix, state.thresholds)
-        return _state(point, 0.0, replace(state.memory, point=point))
+        return State.of(point, 0.0, replace(state.memory, point=point))
 
     def _advance(self, state: State) -> tuple[State, ConeProgram]:
         last: _Memory = state.memory
@@ -372,12 +366,12 @@ class Newton(Solver):
         damping = _damping(last.damping, length, crawling)
         samples = last.samples and _is_good(decrement, last.decrement, length)
         memory = _Memory(new, splitting, decrement, damping, program if keep else None, idle, samples)
-        return replace(_state(new, state.bound, memory), stuck=idle >= _MOST_IDLE_STEPS), program
+        return replace(State.of(new, state.bound, memory), stuck=idle >= _MOST_IDLE_STEPS), program
 
     def _begin(self, matrix: FloatArray, thresholds: FloatArray, program: ConeProgram | None = None) -> State:
         x = packed.joined(matrix, thresholds)
         point = self._evaluate(x)
-        return _state(point, 0.0, _Memory(point, splitting=None, decrement=1.0, damping=_DAMPING, program=program))
+        return State.of(point, 0.0, _Memory(point, splitting=None, decrement=1.0, damping=_DAMPING, program=program))
 
     def _has_many(self) -> bool:
         """Whether a sample of the judgements is enough for the first steps."""
@@ -464,11 +458,6 @@ class Newton(Solver):
         return bound
 
 
-def is_of_newton(state: State) -> bool:
-    """Whether a state is one of this solver."""
-    return isinstance(state.memory, _Memory)
-
-
 def _solve_dense(
     hessian: FloatArray, matrix: FloatArray, thresholds: FloatArray, held: BoolArray, residual: float
 ) -> tuple[FloatArray, FloatArray]:
@@ -492,14 +481,3 @@ def _damping(last: float, length: float, crawling: bool) -> float:
     if crawling:
         return max(0.1 * last, 1e-12)
     return max(0.1 * last, _DAMPING) if last > _DAMPING else last
-
-
-def _state(point: Point, bound: float, memory: Any) -> State:
-    return State(
-        matrix=point.matrix,
-        thresholds=point.thresholds,
-        objective=point.value,
-        bound=bound,
-        least_margin=point.evaluation.least_margin,
-        memory=memory,
-    )

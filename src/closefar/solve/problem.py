@@ -323,10 +323,6 @@ class Objective:
         self.passes.add(0.5 * pulled.shape[1] / self.n_directions)
         return pulled
 
-    def inner(self, left: Array, right: Array) -> Array:
-        """Return p_i'q_i of two projections for each row: no pass over the rows."""
-        return self.source.inner(left, right)
-
     def hessian(self, curvature: Curvature, *, rough: bool = False) -> FloatArray:
         """Return the second derivative in (packed M, thresholds) as a matrix of d(d+1)/2 rows and more.
 

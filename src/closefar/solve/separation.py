@@ -157,7 +157,7 @@ def find_recession(rows: BlockRows, signs: Array, in_doubt: Array) -> tuple[Floa
     if free is not None or not searches:
         return None if free is None else (free, 0.0)
     for level in _IN_DOUBT:
-        basis = _null_space(rows, sample, partial(_is_in_doubt, level=level), in_doubt, _FORMS)
+        basis = _null_space(rows, sample, partial(_is_in_doubt, level=level), in_doubt, of_forms=True)
         if basis.shape[1] == 0:
             return None
         if basis.shape[1] > _MOST_CANDIDATES:
@@ -177,7 +177,7 @@ def find_free_directions(rows: BlockRows, signs: Array) -> FloatArray | None:
 
 
 def _free_directions(rows: BlockRows, sample: _Sample, signs: Array) -> FloatArray | None:
-    free = _null_space(rows, sample, _is_close, signs, _UNIT_ROWS)
+    free = _null_space(rows, sample, _is_close, signs, of_forms=False)
     if free.shape[1] == 0:
         return None
     along, lengths = rows.squared_distances(free), rows.squared_distances(np.eye(len(free)))
@@ -199,20 +199,6 @@ class _Sample(NamedTuple):
         part, (picked, doubted) = rows.take(indices, signs, in_doubt)
         return cls(_columns(part), to_numpy(picked), to_numpy(doubted), is_all=step == 1)
 
-    def chosen(self, condition: Callable[[Array], Array], kind: _Kind) -> FloatArray:
-        return self.columns[:, condition(self.signs if kind is _UNIT_ROWS else self.in_doubt)]
-
-
-class _Kind(NamedTuple):
-    """A kind of features: their number, those of given rows, and the Gram matrix of all, each scaled to length one.
-
-    The last function takes the rows, a handle of squared lengths, and one of which rows count.
-    """
-
-    size: Callable[[BlockRows], int]
-    features: Callable[[FloatArray], FloatArray]
-    gram: Callable[[BlockRows, Array, Array], FloatArray]
-
 
 def _is_close(signs: Array) -> Array:
     return signs < 0
@@ -223,20 +209,28 @@ def _is_in_doubt(in_doubt: Array, level: float) -> Array:
 
 
 def _null_space(
-    rows: BlockRows, sample: _Sample, condition: Callable[[Array], Array], array: Array, kind: _Kind
+    rows: BlockRows, sample: _Sample, condition: Callable[[Array], Array], array: Array, *, of_forms: bool
 ) -> FloatArray:
-    """The orthogonal complement of the features of the chosen rows; a few rows often prove that it is empty."""
-    size = kind.size(rows)
+    """The orthogonal complement of the features of the chosen rows; a few rows often prove that it is empty.
+
+    Features are the rows, or those of forms: the derivative of each margin in (packed M, tau).
+    """
+    size = packed.packed_size(rows.n_columns) + 1 if of_forms else rows.n_columns
     most = _PER_DIMENSION * size
-    few = sample.chosen(condition, kind)
+    few = sample.columns[:, condition(sample.in_doubt if of_forms else sample.signs)]
     if few.shape[1] < most and not sample.is_all:  # rows of a rare kind
         indices = rows.find(condition, array)
         few = _columns(rows.take_rows(indices[:: max(len(indices) // most, 1)]))
-    features = kind.features(few[:, :: max(few.shape[1] // most, 1)])
+    features = _features(few[:, :: max(few.shape[1] // most, 1)], of_forms=of_forms)
     if _has_full_rank(features.T @ features):
         return np.zeros((size, 0))
     chosen = rows.map(lambda values: as_float64(condition(values)), array)
-    gram = kind.gram(rows, rows.squared_distances(np.eye(rows.n_columns)), chosen)
+    lengths = rows.squared_distances(np.eye(rows.n_columns))
+    if of_forms:
+        root = rows.map(_over_feature, chosen, lengths)
+        gram = rows.sum_of_squares(root, (-root,))
+    else:
+        gram = rows.outer(rows.map(_divided, chosen, lengths))
     if _has_full_rank(gram):
         return np.zeros((size, 0))
     values, vectors = np.linalg.eigh(gram)
@@ -257,27 +251,12 @@ def _columns(rows: BlockRows) -> FloatArray:
     return to_numpy(rows.read(slice(0, rows.n_rows)))
 
 
-def _unit_rows(columns: FloatArray) -> FloatArray:
-    """The rows scaled to length one; zero rows stay zero."""
-    lengths = np.linalg.norm(columns, axis=0)
-    unit: FloatArray = (columns / np.where(lengths > 0.0, lengths, 1.0)).T
+def _features(columns: FloatArray, *, of_forms: bool) -> FloatArray:
+    """The features of each row, scaled to length one; zero rows stay zero."""
+    features = packed.margin_gradients(columns) if of_forms else columns.T
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    unit: FloatArray = features / np.where(lengths > 0.0, lengths, 1.0)
     return unit
-
-
-def _gram_of_unit_rows(rows: BlockRows, lengths: Array, chosen: Array) -> FloatArray:
-    return rows.outer(rows.map(_divided, chosen, lengths))
-
-
-def _form_features(columns: FloatArray) -> FloatArray:
-    """The derivative of each margin in (packed M, tau), scaled to length one."""
-    features = packed.margin_gradients(columns)
-    unit: FloatArray = features / np.linalg.norm(features, axis=1, keepdims=True)
-    return unit
-
-
-def _gram_of_forms(rows: BlockRows, lengths: Array, chosen: Array) -> FloatArray:
-    root = rows.map(_over_feature, chosen, lengths)
-    return rows.sum_of_squares(root, (-root,))
 
 
 def _divided(values: Array, lengths: Array) -> Array:
@@ -287,10 +266,6 @@ def _divided(values: Array, lengths: Array) -> Array:
 def _over_feature(values: Array, lengths: Array) -> Array:
     """Divided by the length of (packed zz', -1), which is that of (|z|^2, 1)."""
     return values / array_namespace(lengths).sqrt(lengths * lengths + 1.0)
-
-
-_UNIT_ROWS = _Kind(lambda rows: rows.n_columns, _unit_rows, _gram_of_unit_rows)
-_FORMS = _Kind(lambda rows: packed.packed_size(rows.n_columns) + 1, _form_features, _gram_of_forms)
 
 
 def _changes(rows: BlockRows, signs: Array, basis: FloatArray) -> FloatArray:
