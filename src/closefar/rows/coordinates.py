@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -148,20 +149,9 @@ _N_PROJECTIONS = 32
 _MANY_COLUMNS = 1000
 
 
-def unit_free(
-    source: Rows,
-    weights: Array,
-    *,
-    with_constant: bool = False,
-    blend: float = 0.0,
-    in_units: bool = False,
-    signs: Array = None,
-    finds_null: bool = True,
-) -> tuple[Rows, Coordinates]:
-    """Return the rows in unit-free coordinates, and the coordinates; see `find_coordinates`."""
-    coordinates = find_coordinates(
-        source, weights, with_constant=with_constant, blend=blend, in_units=in_units, signs=signs, finds_null=finds_null
-    )
+def unit_free(source: Rows, weights: Array, **asked: Any) -> tuple[Rows, Coordinates]:
+    """Return the rows in unit-free coordinates, and the coordinates, which are `asked` as of `find_coordinates`."""
+    coordinates = find_coordinates(source, weights, **asked)
     if coordinates.transform.shape[1] == 0:
         raise ValueError(
             "differences must not all be zero, or no direction separates close from far; got only zero rows. "
@@ -214,24 +204,11 @@ def find_coordinates(
     which can be most of the work if there are many columns.  Weights and signs are handles of the source.
     Comparisons count with both of their legs, of half the weight each.
     """
-    if isinstance(source, LegRows):
-        found = find_coordinates(
-            source.legs,
-            source.leg_weights(weights),
-            with_constant=with_constant,
-            blend=blend,
-            in_units=in_units,
-            signs=None if signs is None else source.leg_signs(signs),
-            finds_null=finds_null,
-        )
-        return replace(found, enormous=source.rows_of_legs(found.enormous))
     asked = _Asked(with_constant, blend, in_units, finds_null)
-    counted_less, sizes = _find_robust(source, weights, asked, None)
-    if signs is None or sizes is None or not np.any(to_numpy(source.pick(signs, counted_less.enormous)) < 0):
-        return counted_less
-    in_full = source.map(_is_enormous_and_close(counted_less), sizes, signs)
-    found, _ = _find_robust(source, weights, asked, in_full)
-    return replace(found, enormous=counted_less.enormous)
+    if not isinstance(source, LegRows):
+        return _find(source, weights, signs, asked)
+    found = _find(source.legs, source.leg_weights(weights), None if signs is None else source.leg_signs(signs), asked)
+    return replace(found, enormous=source.rows_of_legs(found.enormous))
 
 
 @dataclass(frozen=True)
@@ -242,6 +219,16 @@ class _Asked:
     blend: float
     in_units: bool
     finds_null: bool
+
+
+def _find(source: BlockRows, weights: Array, signs: Array | None, asked: _Asked) -> Coordinates:
+    """Reduce the weight of enormous rows, except of those that are close."""
+    counted_less, sizes = _find_robust(source, weights, asked, None)
+    if signs is None or sizes is None or not np.any(to_numpy(source.pick(signs, counted_less.enormous)) < 0):
+        return counted_less
+    in_full = source.map(_is_enormous_and_close(counted_less), sizes, signs)
+    found, _ = _find_robust(source, weights, asked, in_full)
+    return replace(found, enormous=counted_less.enormous)
 
 
 def _find_robust(
