@@ -14,6 +14,7 @@ R needs no sign of dR/ddelta: it lowers the bound by (dR/ddelta)^2 / (2 p).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -115,6 +116,7 @@ Step = tuple[FloatArray, FloatArray]
 Preconditioner = Callable[[BoolArray], Callable[[FloatArray, FloatArray], Step]]
 
 
+@dataclass(frozen=True)
 class HessianSolver:
     """Solve H[S, t] = (matrix, thresholds) by conjugate gradients; each product is one pass.
 
@@ -122,13 +124,10 @@ class HessianSolver:
     A residual of `share` of the right-hand side is always small enough.
     """
 
-    def __init__(
-        self, objective: Objective, curvature: Curvature, preconditioner: Preconditioner, share: float = 0.0
-    ) -> None:
-        self.objective = objective
-        self.curvature = curvature
-        self.preconditioner = preconditioner
-        self.share = share
+    objective: Objective
+    curvature: Curvature
+    preconditioner: Preconditioner
+    share: float = 0.0
 
     def __call__(self, matrix: FloatArray, thresholds: FloatArray, held: BoolArray, residual: float) -> Step:
         """Iterate until the spectral norm of the residual is at most `residual`; `held` thresholds are fixed."""

@@ -77,14 +77,6 @@ class Centred(Likelihood):
         evaluate = partial(source.evaluate, self, squared, order=2)
         return best_several(evaluate, begin, least, tol, is_convex=self.is_convex)
 
-    def loss_and_gradient(
-        self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
-    ) -> tuple[Evaluation, FloatArray]:
-        if not source.has_kernels:
-            return super().loss_and_gradient(source, matrix, thresholds)
-        evaluation = self.evaluate(source, source.quadratic_forms(matrix), thresholds, order=2)
-        return evaluation, source.outer(evaluation.margin_gradient)
-
     def trend(self, source: RowSource) -> Array:
         return self.inner.trend(source)
 

@@ -128,10 +128,10 @@ class FlippedCloseFar(CloseFar):
         return FlippedCloseFar(self.noise, signs, weights, self.flip_rate)
 
 
-def rates_in_words(flip_rate: float | tuple[float, float]) -> str:
+def rates_in_words(flip_rate: float | tuple[float, float], whose: str = "") -> str:
     """A sentence without its full stop."""
     if not isinstance(flip_rate, tuple):
-        return f"the flip rate is {flip_rate:.3g}"
+        return f"the flip rate{whose} is {flip_rate:.3g}"
     return f"the flip rates are {flip_rate[0]:.3g} (close pairs called far) and {flip_rate[1]:.3g} (far called close)"
 
 
@@ -303,21 +303,8 @@ class Answers(NamedTuple):
         return np.append(np.full(self.n_levels, 1.0 / self.n_levels), [0.5, 0.5])
 
 
-class FlipRates(ABC):
+class _Rates(ABC):
     """Flip rates of judgements, with tables of what they do to probabilities: P becomes floor + kept P."""
-
-    @property
-    @abstractmethod
-    def rates(self) -> FloatArray:
-        """All unknown rates."""
-
-    @abstractmethod
-    def with_rates(self, rates: FloatArray) -> FlipRates:
-        """The same with other rates."""
-
-    @abstractmethod
-    def best(self, answers: Answers) -> FlipRates:
-        """The likeliest rates of these answers."""
 
     @abstractmethod
     def kept(self, n_groups: int) -> FloatArray:
@@ -332,13 +319,9 @@ class FlipRates(ABC):
         """The penalty on the rates that the risk includes."""
         return 0.0
 
-    @abstractmethod
-    def flip_rate(self, n_levels: int) -> float | tuple[float, float]:
-        """The flip rate, or both, of the typical annotator."""
-
 
 @dataclass(frozen=True)
-class SharedRate(FlipRates):
+class SharedRate(_Rates):
     """A share of answers is at random, the same for all judgements."""
 
     share: float
@@ -367,7 +350,7 @@ class SharedRate(FlipRates):
 
 
 @dataclass(frozen=True)
-class SideRates(FlipRates):
+class SideRates(_Rates):
     """Close pairs that are called far, and far pairs that are called close, have a rate each."""
 
     called_far: float
@@ -396,7 +379,7 @@ class SideRates(FlipRates):
 
 
 @dataclass(frozen=True, eq=False)
-class RateOfEach(FlipRates):
+class RateOfEach(_Rates):
     """Each annotator has a share of answers at random, shrunk towards that of the typical one.
 
     `shares` are those of all annotators and, last, of judgements by none.  `total_weight` is the number of judgements.
@@ -438,6 +421,9 @@ class RateOfEach(FlipRates):
 
     def flip_rate(self, n_levels: int) -> float:
         return wrong_share(self.typical, n_levels)
+
+
+FlipRates = SharedRate | SideRates | RateOfEach
 
 
 def wrong_share(share: float, n_levels: int) -> float:
@@ -543,15 +529,7 @@ class FlippedGraded(Graded):
     is_convex = False
 
     def __init__(self, graded: Graded, flips: FlipRates) -> None:
-        super().__init__(
-            graded.noise,
-            graded.codes,
-            graded.weights,
-            graded.n_levels,
-            graded.groups,
-            graded.n_groups,
-            graded.precision,
-        )
+        vars(self).update(vars(graded))
         self.flips = flips
 
     def with_arrays(self, *arrays: Array) -> FlippedGraded:
@@ -576,9 +554,7 @@ class FlippedGraded(Graded):
 
     @property
     def described(self) -> str:
-        words = rates_in_words(self.flip_rate)
-        is_own = isinstance(self.flips, RateOfEach)
-        return words.replace("flip rate is", "flip rate of the typical annotator is") if is_own else words
+        return rates_in_words(self.flip_rate, " of the typical annotator" if isinstance(self.flips, RateOfEach) else "")
 
     def probabilities(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
         """The probability of each judgement at these squared distances, answers at random included."""
@@ -796,7 +772,10 @@ def solve_with_flips(
     start, both are close to the maximum.  Returns the solution, and the likelihood with its flip rates.
     """
     if start is not None and not options.proves and options.solver == "newton":
-        return _climb_from(start, objective, flipped, estimate, options, rng, watch)
+        if estimate:
+            squared = objective.quadratic_forms(start.matrix)
+            flipped = flipped.with_best_rates(objective.source, squared, start.thresholds)
+        return _climb(start, objective, flipped, options, rng, watch, estimate=estimate, certifies=False)
     if start is not None and estimate and _has_flips(flipped):
         return _climb(start, objective, flipped, options, rng, watch, estimate=True)
     if not options.proves and not estimate:
@@ -827,11 +806,13 @@ def _climb(
     *,
     estimate: bool = False,
     alternates: bool = True,
+    certifies: bool = True,
     plain: Solution | None = None,
 ) -> tuple[Solution, Flipped]:
     """Maximise from a point, after the solution without flips if there is one, and prove the last convex step.
 
     At known rates, and from a point close to the maximum, a single solver can maximise: then nothing `alternates`.
+    If it `certifies` nothing, that is all.
     """
     problem, source = options.problem(objective), objective.source
     recorder = Recorder(objective.passes, watch if alternates else _watch_at(flipped, watch))
@@ -845,9 +826,12 @@ def _climb(
         climb = run_roughly(mixture, options, begun, tol=tol, n_steps=_MOST_FLIP_ROUNDS, watch=recorder)
         top = FlipState(flipped, objective.quadratic_forms(climb.state.matrix), climb.state)
     thresholds = climb.state.thresholds
+    near = State.at(climb.state.matrix, *thresholds)
+    if not certifies:
+        there, mixture = replace(options, max_iter=0), objective.with_likelihood(top.likelihood)
+        return solve(mixture, there, rng=rng, watch=watch, start=near), top.likelihood
     soft = objective.with_likelihood(top.likelihood.softened(source, top.squared, thresholds))
     brief = replace(options, max_iter=1) if climb.ending.is_early else options
-    near = State.at(climb.state.matrix, *thresholds)
     last = solve(soft, brief, rng=rng, watch=_watch_at(top.likelihood, watch), start=near, stay_near=True)
     convex = last.certificate
     if climb.ending is Ending.INTERRUPTED:
@@ -888,28 +872,6 @@ def _best_on_ray(problem: Problem, flipped: Flipped, plain: Solution) -> tuple[S
         if value < lowest:
             found, lowest = (State.at(matrix, *thresholds), likelihood), value
     return found
-
-
-def _climb_from(
-    start: State,
-    objective: Objective,
-    flipped: Flipped,
-    estimate: bool,
-    options: Options,
-    rng: np.random.Generator,
-    watch: Watch,
-) -> tuple[Solution, Flipped]:
-    """Maximise from a point close to the maximum, without a certificate."""
-    if estimate:
-        squared = objective.quadratic_forms(start.matrix)
-        flipped = flipped.with_best_rates(objective.source, squared, start.thresholds)
-    climber = Alternating(options.problem(objective), rng, flipped, estimate=estimate, rank=options.rank)
-    climb = run(climber, partial(climber.resume, start), Limits(0.0, _MOST_FLIP_ROUNDS, watch)).state
-    top: FlipState = climb.memory
-    near = State.at(climb.matrix, *climb.thresholds)
-    there = replace(options, max_iter=0)
-    found = solve(objective.with_likelihood(top.likelihood), there, rng=rng, watch=watch, start=near)
-    return found, top.likelihood
 
 
 def _interrupted(certificate: Certificate, options: Options) -> Certificate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -73,6 +73,7 @@ class Cells(NamedTuple):
         return low, up, np.append(thresholds[self.n_taus :], 0.0)
 
 
+@dataclass(eq=False)
 class GradedCurvature(Curvature):
     """The second derivatives in the lower and the upper end of each row's interval, from which all others follow.
 
@@ -81,73 +82,64 @@ class GradedCurvature(Curvature):
 
     can_be_sampled = True
 
-    def __init__(
-        self,
-        distance: Array,
-        ends: tuple[Array, ...],
-        codes: Array,
-        groups: Array | None,
-        cells: Cells,
-        precisions: FloatArray,
-        thresholds: FloatArray,
-    ) -> None:
-        super().__init__(distance, thresholds)
-        self._ends = ends
-        self._codes = codes
-        self._groups = groups
-        self._cells = cells
-        self._precisions = precisions
+    distance: Array
+    ends: tuple[Array, ...]
+    codes: Array
+    groups: Array | None
+    cells: Cells
+    precisions: FloatArray
+    thresholds: FloatArray
 
     @property
     def crosses(self) -> tuple[Array, ...]:
         """One array per threshold: zero for the rows that do not depend on it."""
         low, up = self._mixed
-        xp, codes, nothing = array_namespace(low), whole_numbers(self._codes), 0.0 * low
+        xp, codes, nothing = array_namespace(low), whole_numbers(self.codes), 0.0 * low
         taus = tuple(
-            xp.where(codes == k, low, xp.where(codes == k - 1, up, nothing)) for k in range(1, self._cells.n_levels)
+            xp.where(codes == k, low, xp.where(codes == k - 1, up, nothing)) for k in range(1, self.cells.n_levels)
         )
-        if self._groups is None:
+        if self.groups is None:
             return taus
-        groups = whole_numbers(self._groups)
-        return (*taus, *(xp.where(groups == r, -self.distance, nothing) for r in range(self._cells.n_groups)))
+        groups = whole_numbers(self.groups)
+        return (*taus, *(xp.where(groups == r, -self.distance, nothing) for r in range(self.cells.n_groups)))
 
     @property
     def border_passes(self) -> float:
-        return 0.0 if self._groups is None else 1.0
+        return 0.0 if self.groups is None else 1.0
 
     def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
         """One sum of squares, with the mixed derivatives divided by the root as its border."""
         root = source.map(_root, self.distance)
         low, up = self._mixed
-        n, cells = self._cells.n_taus, self._cells
-        border = tuple(source.map(_border_of(k), low, up, root, self._codes) for k in range(1, cells.n_levels))
+        n, cells = self.cells.n_taus, self.cells
+        border = tuple(source.map(_border_of(k), low, up, root, self.codes) for k in range(1, cells.n_levels))
         hessian = source.sum_of_squares(root, border, rough=rough)
         size = len(hessian) - n
         found = np.empty((size + self.thresholds.shape[0],) * 2)
         found[: size + n, : size + n] = hessian
-        if self._groups is not None:
-            on = -source.grouped_outers(self.distance, self._groups, cells.n_groups + 1)[: cells.n_groups]
+        if self.groups is not None:
+            on = -source.grouped_outers(self.distance, self.groups, cells.n_groups + 1)[: cells.n_groups]
             found[size + n :, :size], found[:size, size + n :] = on, on.T
         found[size:, size:] = self.thresholds
         return found
 
     def sampled(self, source: RowSource, part: RowSource, indices: IndexArray, factors: FloatArray) -> GradedCurvature:
         times = part.row_array(factors)
-        distance, *ends = (part.product(source.pick(each, indices), times) for each in (self.distance, *self._ends))
-        codes = source.pick(self._codes, indices)
-        groups = None if self._groups is None else source.pick(self._groups, indices)
+        distance, *ends = (part.product(source.pick(each, indices), times) for each in (self.distance, *self.ends))
+        codes = source.pick(self.codes, indices)
+        groups = None if self.groups is None else source.pick(self.groups, indices)
 
         def second(codes: Array, *arrays: Array) -> FloatArray:
             ends, groups = arrays[:3], arrays[3:]
-            return self._cells.second_sums(codes, groups, *ends)
+            return self.cells.second_sums(codes, groups, *ends)
 
         rest = () if groups is None else (groups,)
         thresholds = np.sum(part.parts(second, codes, *ends, *rest), axis=0)
-        thresholds[np.diag_indices(len(thresholds))] += self._precisions
-        return GradedCurvature(distance, tuple(ends), codes, groups, self._cells, self._precisions, thresholds)
+        thresholds[np.diag_indices(len(thresholds))] += self.precisions
+        return GradedCurvature(distance, tuple(ends), codes, groups, self.cells, self.precisions, thresholds)
 
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        cells, (on_low, on_up, on_groups) = self._cells, self._cells.spread(thresholds)
+        cells, (on_low, on_up, on_groups) = self.cells, self.cells.spread(thresholds)
         (low, up), has_shift = self._mixed, bool(np.any(thresholds))
 
         def change(squared: Array, distance: Array, low: Array, up: Array, codes: Array, *groups: Array) -> Change:
@@ -158,7 +150,7 @@ class GradedCurvature(Curvature):
                 moved = moved - distance * xp.take(like(low, on_groups), whole_numbers(groups[0]))
             return Change(moved, cells.sums(codes, groups, low * squared, up * squared))
 
-        arrays = self.distance, low, up, self._codes, *(() if self._groups is None else (self._groups,))
+        arrays = self.distance, low, up, self.codes, *(() if self.groups is None else (self.groups,))
         parts, image = source.sweep(matrix, change, *arrays)
         return image, np.sum([part.slopes for part in parts], axis=0) + self.thresholds @ thresholds
 
@@ -169,7 +161,7 @@ class GradedCurvature(Curvature):
     @cached_property
     def _mixed(self) -> tuple[Array, Array]:
         """The mixed derivatives in the squared distance and the lower and the upper end."""
-        low_low, low_up, up_up = self._ends
+        low_low, low_up, up_up = self.ends
         return -1.0 * (low_low + low_up), -1.0 * (up_up + low_up)
 
 

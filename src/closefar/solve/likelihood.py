@@ -362,6 +362,9 @@ class Likelihood(ABC):
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
     ) -> tuple[Evaluation, FloatArray]:
         """Return the risk of a metric, with its curvature, and dR/dM."""
+        if source.has_kernels:
+            evaluation = self.evaluate(source, source.quadratic_forms(matrix), thresholds, order=2)
+            return evaluation, source.outer(evaluation.margin_gradient)
         terms = partial(self.terms, thresholds=thresholds, order=2)
         store = _Store(source, self.weights, order=2)
         parts, gradient = source.sweep(matrix, store.filling(terms), *self.row_arrays, *store.arrays)
@@ -480,9 +483,6 @@ class CloseFar(Likelihood):
         fused = None
         if self.can_be_fused:
             fused = source.margin_pass(self.noise, self.signs, self.weights, matrix, float(thresholds[0]))
-        if fused is None and source.has_kernels:
-            evaluation = self.evaluate(source, source.quadratic_forms(matrix), thresholds, order=2)
-            return evaluation, source.outer(evaluation.margin_gradient)
         if fused is None:
             return super().loss_and_gradient(source, matrix, thresholds)
 

@@ -94,6 +94,10 @@ class Solver(ABC):
     def resume(self, state: State) -> State:
         """Return the first state when continuing from the state of another solver or penalty."""
 
+    def begin(self, state: State | None) -> State:
+        """Return the first state: from another one, if there is one."""
+        return self.start() if state is None else self.resume(state)
+
     @abstractmethod
     def step(self, state: State) -> State:
         """Return the next state."""

@@ -18,7 +18,7 @@ from closefar.solve.bound import DUAL_ROUNDING, REACH, prove_bound
 from closefar.solve.likelihood import Evaluation, damped
 from closefar.solve.loop import SURPRISING, Solver, State
 from closefar.solve.problem import Objective, Point, Problem, psd_factor
-from closefar.solve.start import fit_scale, moment_start
+from closefar.solve.start import centred_moments, fit_scale, moment_start
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The penalised risk as a function of a factor A of M = A A', with the thresholds minimised out.
@@ -268,7 +268,10 @@ def _tangents(likelihood: Any, thresholds: FloatArray, share: float, squared: Ar
     """sum_i w_i (phi(m') - q m') for some of the rows, with q = share phi'(m) and phi'(m') = q."""
     xp = array_namespace(squared)
     margin, (_, weights, *rest) = likelihood.margins(squared, *arrays, thresholds=thresholds)
-    pointwise = partial(_derivatives, likelihood, rest)
+
+    def pointwise(margin: Array) -> Any:
+        return likelihood.pointwise(margin, *rest, order=2)
+
     slope = pointwise(margin)[1]
     wanted = share * slope
     # Towards the minimum, where slopes are smaller: the solution is between the margin and the first point beyond it.
@@ -294,11 +297,6 @@ def _tangents(likelihood: Any, thresholds: FloatArray, share: float, squared: Ar
         is_inside = is_curved & (ahead * (proposal - near) > 0.0) & (ahead * (far - proposal) > 0.0)
         found = xp.where(is_inside, proposal, 0.5 * (near + far))
     return float(xp.vecdot(weights, loss - wanted * found)) - error
-
-
-def _derivatives(likelihood: Any, rest: list[Array], margin: Array) -> tuple[Array, ...]:
-    found: tuple[Array, ...] = likelihood.pointwise(margin, *rest, order=2)
-    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -354,12 +352,9 @@ class Spectrum:
 
 def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, FloatArray]:
     """A factor of the leading directions of -dR/dM at M = 0, with a good scale and thresholds for it."""
-    objective, problem = factored.objective, factored.problem
+    objective, problem = factored.objective, replace(factored.problem, objective=factored.objective)
     d = objective.n_directions
-    moments, mean_trend = objective.trend_moment()
-    if len(problem.cone.least) > 0:
-        moments = moments - mean_trend * np.eye(d)
-    values, vectors = np.linalg.eigh(0.5 * moments)
+    values, vectors = np.linalg.eigh(0.5 * centred_moments(problem))
     n_useful = int(np.sum(values > problem.alpha))
     # With a penalty the optimum has far fewer directions than the gradient at zero.
     n_expected = n_useful // 2 if problem.alpha == 0.0 and d <= _HALF_RANK_COLUMNS else n_useful // 3
@@ -372,7 +367,7 @@ def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, Fl
     factor = vectors[:, chosen] * np.sqrt(np.maximum(values[chosen] - 0.5 * problem.alpha, 1e-2 * largest))
     squared = objective.squared_distances(factor)
     penalty = problem.alpha * float(np.sum(factor**2))
-    scale, thresholds = fit_scale(replace(problem, objective=objective), squared, penalty)
+    scale, thresholds = fit_scale(problem, squared, penalty)
     return np.sqrt(scale) * factor, thresholds
 
 

@@ -67,7 +67,7 @@ def _follow(kind: type[Solver], problem: Problem, state: State | None, rng: np.r
         return run(solver, begin, Limits(solver.tol, limits.max_iter, limits.watch, relative_tol=_RELATIVE))
     newton, without_proof = Newton(problem, _HARDLY_GAINS, rng), Limits(0.0, limits.max_iter, limits.watch)
     newton.proves = False
-    path = run(newton, partial(_start, newton, state), without_proof)
+    path = run(newton, partial(newton.begin, state), without_proof)
     if path.ending.is_early or path.state.least_margin <= 0.0:
         return path
     newton.tol = _GAINS_NOTHING
@@ -75,13 +75,9 @@ def _follow(kind: type[Solver], problem: Problem, state: State | None, rng: np.r
     return replace(rest, n_iter=path.n_iter + rest.n_iter)
 
 
-def _start(solver: Solver, state: State | None) -> State:
-    return solver.start() if state is None else solver.resume(state)
-
-
 def _begin(solver: Solver, state: State | None) -> State:
     """Begin with the solution of the last penalty; the tolerance is a share of the objective there."""
-    begun = _start(solver, state)
+    begun = solver.begin(state)
     solver.tol = max(solver.tol, 0.5 * _RELATIVE * begun.objective)
     return begun
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -153,7 +152,7 @@ def solve(
         found = proven
     elif options.rank is not None and kind is LowRank and objective.n_directions > _DIRECT_RANK_COLUMNS:
         solver: Solver = LowRank(problem, options.tol, rng, options.rank)
-        found = run(solver, _start(solver, start), options.limits(problem, recorder))
+        found = run(solver, partial(solver.begin, start), options.limits(problem, recorder))
     else:
         found = _solve_convex(kind, problem, options, recorder, rng, start)
         if options.rank is not None and options.rank < _factor(found.state).shape[1]:
@@ -221,7 +220,7 @@ def run_roughly(
     else:
         solver = Factor(problem, tol, rng, proves=False)
     limits = Limits(0.0, n_steps, watch, stop_if_separable=options.alpha == 0.0)
-    return run(solver, _start(solver, start), limits)
+    return run(solver, partial(solver.begin, start), limits)
 
 
 def _kind(problem: Problem, options: Options) -> type[Solver]:
@@ -254,10 +253,6 @@ def choose_solver(objective: Objective, *, is_limited: bool = False) -> str:
     return "lowrank" if is_projected else "fista"
 
 
-def _start(solver: Solver, start: State | None) -> Callable[[], State]:
-    return solver.start if start is None else partial(solver.resume, start)
-
-
 def _factor(state: State) -> FloatArray:
     return psd_factor(state.matrix) if state.factor is None else state.factor
 
@@ -275,7 +270,7 @@ def _solve_convex(
     solver = kind(problem, limits.tol, rng)
     if isinstance(solver, (Factor, LowRank)) and not options.proves:
         solver.proves = False
-    found = run(solver, _start(solver, start), limits)
+    found = run(solver, partial(solver.begin, start), limits)
     if found.ending is Ending.SEPARABLE:
         # Not recorded, since its penalties differ from this objective's.
         found = max_margin(kind, problem, found, rng, replace(limits, watch=recorder.watch))
