@@ -148,7 +148,7 @@ def test_the_quadratic_model_has_the_slope_of_the_risk(splitting):
 def test_models_are_solved_to_a_share_of_the_last_decrement(monkeypatch, n, share):
     """A larger share from 64 judgements for each of the three unknowns of M on, unless the problem is small."""
     assert newton_at(n=n)[0].inexactness == 1e-9
-    monkeypatch.setattr(newton_module, "_FEW_JUDGEMENTS", 0)
+    monkeypatch.setattr(newton_module, "_EXACT_JUDGEMENTS", 0)
     for decrement, expected in ((1.0, share), (1e-3, 1e-3 * share), (0.0, 1e-15)):
         solver, state = newton_at(n=n, decrement=decrement)
         state, program = planned(state, 1e-3)
@@ -477,7 +477,7 @@ def test_fista_restarts_where_a_step_turns_back():
         state = solver.step(state)
     memory, push = replace(state.memory, momentum=20.0), 0.3 * np.eye(2)
     matrix = state.matrix - push
-    away = replace(memory.here, matrix=matrix, squared=solver.problem.objective.quadratic_forms(matrix))
+    away = memory.before._replace(matrix=matrix, squared=solver.problem.objective.quadratic_forms(matrix))
     beyond = solver.step(replace(state, memory=replace(memory, before=away)))
     assert beyond.memory.momentum == 1.0
     assert np.sum((beyond.matrix - state.matrix) * push) > 0  # it stopped beyond the optimum

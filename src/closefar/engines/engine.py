@@ -239,7 +239,7 @@ def _computed(value: Any) -> Any:
 # Parameters of glibc's mallopt, and bytes: arrays up to this size are taken from memory that was used before, and so
 # much of it is kept.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_REUSED = 1 << 25
+_REUSED = 1 << 25  # 32 MiB: blocks of rows and their products
 
 
 @lru_cache(maxsize=1)

@@ -36,18 +36,18 @@ from closefar.rows.source import Coordinates, MarginSums, MarginTerms, Pulling, 
 # Products with one block of rows, in the library of its array: each row is a column of the block.
 
 
-_LONG = 32  # rows that are reduced at a time
-_MANY_COLUMNS = 48  # from here on, a sum of outer products is limited by its products
+_REDUCED = 32  # rows that are reduced at a time
+_PRODUCT_COLUMNS = 48  # from here on, a sum of outer products is limited by its products
 
 
 def line_extremes(block: Array) -> list[FloatArray]:
     """The largest and minus the smallest entry of each line of a block."""
     d, n = block.shape
-    if is_numpy_array(block) and block.T.flags.c_contiguous and n >= _LONG:
+    if is_numpy_array(block) and block.T.flags.c_contiguous and n >= _REDUCED:
         # Lines that lie side by side are reduced many at a time.
-        wide = block.T[: n - n % _LONG].reshape(-1, _LONG * d)
-        rest = block[:, n - n % _LONG :]
-        lines = np.hstack([wide.max(axis=0).reshape(_LONG, d).T, wide.min(axis=0).reshape(_LONG, d).T, rest])
+        wide = block.T[: n - n % _REDUCED].reshape(-1, _REDUCED * d)
+        rest = block[:, n - n % _REDUCED :]
+        lines = np.hstack([wide.max(axis=0).reshape(_REDUCED, d).T, wide.min(axis=0).reshape(_REDUCED, d).T, rest])
         return [lines.max(axis=1), -lines.min(axis=1)]
     xp = array_namespace(block)
     return list(to_numpy(xp.stack([xp.max(block, axis=1), -xp.min(block, axis=1)])))
@@ -60,7 +60,7 @@ def is_uniform(weights: Array) -> bool:
     return not bool(array_namespace(weights).any(weights != weights[:1]))
 
 
-def scaled_rows(block: Array, centre: FloatArray, scale: FloatArray) -> Array:
+def _scaled_rows(block: Array, centre: FloatArray, scale: FloatArray) -> Array:
     """The rows x = (z - centre) / scale, each a column."""
     centred = block - like(block, centre)[:, None] if np.any(centre) else block
     return centred / like(block, scale)[:, None]
@@ -130,7 +130,7 @@ def weighted_outer(block: Array, coefficients: Array) -> Array:
     If there are many columns of data, the rows of each sign are summed apart: a product with its own transpose
     takes half the time.
     """
-    if not is_numpy_array(block) or len(block) < _MANY_COLUMNS:
+    if not is_numpy_array(block) or len(block) < _PRODUCT_COLUMNS:
         return block @ (block * matching(block, coefficients)).T
     root = matching(block, np.sqrt(np.abs(coefficients)))
     total = np.zeros((len(block), len(block)))
@@ -543,7 +543,7 @@ class BlockRows(RowSource):
         is_weighted = not is_uniform(weights)
 
         def scaled(where: slice, block: Array) -> Array:
-            rows = block if scales_sums else scaled_rows(block, centre, scale)
+            rows = block if scales_sums else _scaled_rows(block, centre, scale)
             return rows * roots(block, weights[where]) if is_weighted else rows
 
         blocks = (scaled(where, block) for where, block in self.blocks())
@@ -556,7 +556,7 @@ class BlockRows(RowSource):
         """Return the diagonal of that second moment alone."""
 
         def squares(where: slice, block: Array) -> Array:
-            rows = scaled_rows(block, centre, scale)
+            rows = _scaled_rows(block, centre, scale)
             return (rows * rows) @ matching(block, weights[where])
 
         return to_numpy(summed(squares(where, block) for where, block in self.blocks()))
@@ -565,7 +565,7 @@ class BlockRows(RowSource):
         """Return a triangular R with R'R = sum_i w_i x_i x_i', without the rounding errors of that sum."""
         found: Array = None
         for where, block in self.blocks():
-            rows = (scaled_rows(block, centre, scale) * roots(block, weights[where])).T
+            rows = (_scaled_rows(block, centre, scale) * roots(block, weights[where])).T
             found = triangle_of(rows if found is None else array_namespace(rows).concat([found, rows]))
         return to_numpy(found)
 

@@ -137,16 +137,16 @@ def _symmetric(matrix: FloatArray) -> FloatArray:
 _GRAM_IS_SAFE = 1e-7
 
 # The squared length of a row is d on average; beyond 50 d it is enormous and counts as 10 d.
-_ENORMOUS, _LARGE = 50.0, 10.0
-_MOST_ROUNDS = 100
+_SURELY_LONG, _COUNTED_AS = 50.0, 10.0
+_MOST_ROUNDS = 100  # in each of which the longest row grows by half at least: by 1e17 in all
 
 # Rows that are the only ones to vary in a direction, such as those of a rare category, grow without bound as their
 # weight falls; there is nothing that they are enormous compared with, so they keep it.
 _BOUNDLESS = 1e24
-_N_PROJECTIONS = 32
+_N_PROJECTIONS = 32  # random ones, which bound the length of a row: see `_has_no_enormous`
 
 # From this many columns on, a penalised metric of few points is one of their span alone: full matrices take minutes.
-_MANY_COLUMNS = 1000
+_SPANNED_COLUMNS = 1000
 
 
 def unit_free(source: Rows, weights: Array, **asked: Any) -> tuple[Rows, Coordinates]:
@@ -248,14 +248,14 @@ def _find_robust(
         if in_full is not None:
             sizes = source.map(_unless, sizes, in_full)
         before, largest = largest, source.extremes(sizes)[1]
-        if largest <= max(_ENORMOUS * usual, 1.5 * before):
+        if largest <= max(_SURELY_LONG * usual, 1.5 * before):
             break
         if largest > _BOUNDLESS:
             alone = source.map(_longer_than(_BOUNDLESS**0.5), sizes)
             return _find_robust(
                 source, weights, asked, alone if in_full is None else source.map(_either, in_full, alone)
             )
-        less = source.map(_reducing(_LARGE * usual), weights, sizes)
+        less = source.map(_reducing(_COUNTED_AS * usual), weights, sizes)
         coordinates = _normalise(source, less * (1.0 / source.total(less)), asked)
     if largest <= ENORMOUS**2 * usual:
         return coordinates, None
@@ -301,11 +301,11 @@ def _has_no_enormous(source: BlockRows, coordinates: Coordinates) -> bool:
     usual = coordinates.transform.shape[1]
     random = np.random.default_rng(0).standard_normal((usual, _N_PROJECTIONS)) / np.sqrt(_N_PROJECTIONS)
     _, largest = source.extremes(source.squared_distances(coordinates.transform @ random))
-    return bool(largest <= _ENORMOUS * usual / 5.0)
+    return bool(largest <= _SURELY_LONG * usual / 5.0)
 
 
 def _normalise(source: BlockRows, weights: Array, asked: _Asked) -> Coordinates:
-    if asked.blend == 1.0 and not asked.with_constant and source.n_columns > _MANY_COLUMNS:
+    if asked.blend == 1.0 and not asked.with_constant and source.n_columns > _SPANNED_COLUMNS:
         spanning = source.spanning()
         if spanning is not None:
             return _within_span(source, weights, spanning, in_units=asked.in_units)

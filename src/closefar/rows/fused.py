@@ -76,7 +76,7 @@ def free_for_torch(device: Any) -> int:
 
 # The noises that have a kernel, by name; CURVED is a product with the Hessian, whose second derivatives are given.
 KINDS = {"logistic": 0, "normal": 1, "laplace": 2, "hypsecant": 3}
-CURVED = 4
+CURVED = 4  # beside the numbers of noises
 
 
 def has_kernel(noise: Noise) -> bool:
@@ -118,13 +118,13 @@ class AsStored(NamedTuple):
 
 # The largest entry becomes at most this: products with the coefficients of a pass, which are at most 1, stay below the
 # largest float16 number, 65,504.
-_LARGEST = 2.0**14
+_LARGEST_HALF = 2.0**14
 
 # Beyond this many times the root mean square of the rows, which is about 1 in unit-free coordinates, the low parts of
 # usual entries would be lost among the smallest float16 numbers.
 _MOST_RANGE = 2.0**17
 
-_USUAL_RANGE = 2.0**5
+_USUAL_RANGE = 2.0**5  # tried first, as nearly all rows are within it
 _ALIGNED = 8  # columns: the copy engine moves multiples of 16 bytes
 
 
@@ -195,18 +195,18 @@ def as_stored(array: Array, usual: FloatArray) -> StoredRows | None:
     if np.any(largest[varies] > _MOST_RANGE * usual[varies]):
         return None
     scales = np.ones(len(largest))
-    scales[varies] = 2.0 ** np.floor(np.log2(_LARGEST / largest[varies]))
+    scales[varies] = 2.0 ** np.floor(np.log2(_LARGEST_HALF / largest[varies]))
     return StoredRows(array, torch.from_numpy(scales.astype(np.float32)).to(array.device))
 
 
 def make_planes(source: Blocks) -> Planes | None:
     """Split rows in two; None if some are so large that float16 numbers can't hold the others precisely."""
-    unit = _LARGEST / _USUAL_RANGE
+    unit = _LARGEST_HALF / _USUAL_RANGE
     planes, largest = _split(source, unit)
     if largest <= _USUAL_RANGE:
         return planes if largest > 0.0 else None
     del planes  # before others take its place
-    return _split(source, 2.0 ** math.floor(math.log2(_LARGEST / largest)))[0] if largest <= _MOST_RANGE else None
+    return _split(source, 2.0 ** math.floor(math.log2(_LARGEST_HALF / largest)))[0] if largest <= _MOST_RANGE else None
 
 
 def _split(source: Blocks, unit: float) -> tuple[Planes, float]:
@@ -414,7 +414,7 @@ _TAIL = 2.0**8
 
 _BESIDE = 64  # bytes per row
 _CALIBRATED = 1 << 17  # rows
-_MOST_SHRUNK = 1e-6
+_MOST_SHRUNK = 1e-6  # by truncation; a larger share has another cause
 
 # Of the loss of each noise; that of normal noise grows with the margin, of which few are larger.
 _LARGEST_SLOPES = {"logistic": 1.0, "laplace": 1.0, "hypsecant": 2.0, "normal": _TAIL}

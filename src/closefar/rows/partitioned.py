@@ -271,7 +271,7 @@ def _joined_evaluations(results: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
 Result = TypeVar("Result")
 
 # The longest first step of a search for a threshold, and the shortest, relative to it.
-_LONGEST_STEP, _ROUNDING = 10.0, 4e-16
+_LONGEST_STEP, _SHORTEST = 10.0, 4e-16
 
 
 class PartitionedRows(BlockRows):
@@ -467,7 +467,7 @@ class PartitionedRows(BlockRows):
             slope, second = float(here.slopes[0]), float(here.curvature.thresholds[0, 0])
             proposal = np.maximum(thresholds - slope / second, least) if second > 0.0 else thresholds + np.inf
             step = float(np.abs(proposal - thresholds)[0])
-            if abs(slope) <= tol or (slope >= 0.0 and thresholds[0] <= least[0]) or step <= _ROUNDING * thresholds[0]:
+            if abs(slope) <= tol or (slope >= 0.0 and thresholds[0] <= least[0]) or step <= _SHORTEST * thresholds[0]:
                 return thresholds, here
             if not step <= longest:
                 break

@@ -30,7 +30,7 @@ from closefar.noise import Noise
 # Rows this many times as long as a typical row are in another unit, or wrong.
 ENORMOUS = 1e4
 
-_WELL_CONDITIONED = 1e6
+_WELL_CONDITIONED = 1e6  # a map that loses at most six digits of sixteen
 
 
 @dataclass(frozen=True)

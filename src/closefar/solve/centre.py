@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from array_api_compat import array_namespace
 from closefar import packed
 from closefar.arrays import Array, FloatArray
 from closefar.rows import RowSource
-from closefar.solve.likelihood import Curvature, Evaluation, Likelihood, Terms, best_several
+from closefar.solve.likelihood import Curvature, Evaluation, Likelihood, Terms
 
 
 class Centred(Likelihood):
@@ -69,13 +68,8 @@ class Centred(Likelihood):
         border = np.sum([part.curvatures[-1] for part in parts if part.curvatures is not None], axis=0)
         return replace(found, loss=loss, slopes=slopes, second=CentredCurvature(found.second, mixed, border))
 
-    def best_thresholds(
-        self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
-    ) -> tuple[FloatArray, Evaluation]:
-        begin = np.maximum(start, least)
-        begin[:-1] = self.inner.made_feasible(begin[:-1])
-        evaluate = partial(source.evaluate, self, squared, order=2)
-        return best_several(evaluate, begin, least, tol, is_convex=self.is_convex)
+    def made_feasible(self, thresholds: FloatArray) -> FloatArray:
+        return np.append(self.inner.made_feasible(thresholds[:-1]), thresholds[-1])
 
     def trend(self, source: RowSource) -> Array:
         return self.inner.trend(source)

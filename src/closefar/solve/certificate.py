@@ -81,7 +81,7 @@ class Certificate:
     @classmethod
     def without_fit(cls, outcome: Outcome, loss: float, rank: int) -> Certificate:
         """The certificate of a metric of that rank without its fit: a loss on some pairs, and no proof."""
-        advice = advise(outcome, gap=math.inf, is_proven=False, tol=0.0, rank=rank, max_iter=0)
+        advice = advise_outcome(outcome, gap=math.inf, is_proven=False, tol=0.0, rank=rank, max_iter=0)
         return cls(loss, math.inf, False, outcome, advice, 0.0, loss, -math.inf, 0.0, False)
 
     @property
@@ -90,7 +90,7 @@ class Certificate:
         return f"{self.outcome}: " + self.advice
 
 
-def advise(
+def advise_outcome(
     outcome: Outcome,
     *,
     gap: float,

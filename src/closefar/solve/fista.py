@@ -23,8 +23,7 @@ from closefar.solve.start import moment_start
 _MOST_APPROACHING = 200  # of an approach without a proof
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """A metric with its squared distances and its best thresholds."""
 
     matrix: FloatArray
@@ -33,11 +32,18 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Iterate(_Place):
-    """A place with its penalised risk."""
+class _Iterate:
+    """A metric with its squared distances, its best thresholds, and its penalised risk."""
 
+    matrix: FloatArray
+    squared: Array
+    thresholds: FloatArray
     evaluation: Evaluation
     value: float
+
+    @property
+    def place(self) -> _Place:
+        return _Place(self.matrix, self.squared, self.thresholds)
 
 
 @dataclass(frozen=True)
@@ -82,8 +88,7 @@ class Fista(Solver):
         if float(np.sum(change * (here.matrix - last.here.matrix))) < 0.0:
             momentum = 1.0  # the step reversed direction: restart
         residual = smoothness * math.sqrt(moved)
-        before = _Place(last.here.matrix, last.here.squared, last.here.thresholds)
-        memory = _FistaMemory(here, before, momentum, 0.97 * smoothness, residual, last.certify_below)
+        memory = _FistaMemory(here, last.here.place, momentum, 0.97 * smoothness, residual, last.certify_below)
         bound = state.bound
         if self.problem.alpha > 0.0:
             bound = max(bound, proven_bound(point, here.value))
@@ -102,19 +107,18 @@ class Fista(Solver):
     def _begin(self, matrix: FloatArray, thresholds: FloatArray) -> State:
         here = self._settle(*self.problem.project(matrix), thresholds, accuracy=1e-6)
         certify_below = 0.3 * math.sqrt(max(self.tol, 1e-14))
-        return _fista_state(here, 0.0, _FistaMemory(here, here, 1.0, 0.3, residual=1e-2, certify_below=certify_below))
+        return _fista_state(
+            here, 0.0, _FistaMemory(here, here.place, 1.0, 0.3, residual=1e-2, certify_below=certify_below)
+        )
 
     def _extrapolate(self, last: _FistaMemory, momentum: float, accuracy: float) -> _Iterate:
         """Extrapolate beyond the last step; z'Mz is linear in M, so this needs no pass over the data."""
-        here, before = last.here, last.before
         if momentum == 0.0:
-            return here
-        return self._settle(
-            here.matrix + momentum * (here.matrix - before.matrix),
-            here.squared + momentum * (here.squared - before.squared),
-            here.thresholds + momentum * (here.thresholds - before.thresholds),
-            accuracy,
+            return last.here
+        matrix, squared, thresholds = (
+            now + momentum * (now - before) for now, before in zip(last.here.place, last.before, strict=True)
         )
+        return self._settle(matrix, squared, thresholds, accuracy)
 
     def _iterate(self, target: FloatArray, base: _Iterate, accuracy: float) -> _Iterate:
         matrix, squared = self.problem.project(target)

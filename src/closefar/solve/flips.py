@@ -26,10 +26,10 @@ from closefar.noise import Noise, interval_losses
 from closefar.packed import packed_size
 from closefar.rows import RowSource
 from closefar.solve.centre import CentredFlips
-from closefar.solve.certificate import Certificate, Outcome, advise
+from closefar.solve.certificate import Certificate, Outcome, advise_outcome
 from closefar.solve.levels import Graded
 from closefar.solve.likelihood import CloseFar, Evaluation, Terms
-from closefar.solve.loop import Ending, FitStep, Limits, Recorder, Solver, State, Watch, run
+from closefar.solve.loop import Ending, FitStep, Recorder, RunLimits, Solver, State, Watch, run_solver
 from closefar.solve.low_rank import Factor
 from closefar.solve.newton import Newton
 from closefar.solve.problem import Objective, Problem, psd_factor, supervisor
@@ -38,9 +38,9 @@ from closefar.solve.start import moment_start
 
 _LARGEST_RANDOM_SHARE = 0.998  # of answers; if all were drawn at random, they would say nothing
 _RATE_TOL = 1e-13  # of the last Newton step
-_MOST_RATE_STEPS = 100
+_MOST_RATE_STEPS = 100  # bisection alone needs half of them to the last digit
 _LARGEST_SUM = 0.998  # of two rates
-_SLOPE_TOL = 1e-12
+_SLOPE_TOL = 1e-12  # a gain of the mean log-likelihood, or a length of a step, that rounding hides
 LEAST_FLOOR = 1e-15  # of a label whose rate is zero, and whose probability may underflow far from the optimum
 
 
@@ -276,17 +276,17 @@ def _sums_of_two(rates: tuple[float, float], right: Array, signs: Array, weights
 # so many judgements, mixed with a uniform one so that it does not pull those who answer at random.  Both are relative
 # to the mode: a density is highest if nobody answers at random, and the shares of all would be too low.
 _STRENGTH = 20.0
-_UNIFORM = 0.01
+_UNIFORM = 0.01  # the share of the uniform prior
 _TYPICAL = np.linspace(0.0, 0.6, 31)
 
 # Shares to begin at, denser where most annotators are, and the Newton steps from the best of them.
 _GRID = _LARGEST_RANDOM_SHARE * np.linspace(0.0, 1.0, 21) ** 1.5
-_NEWTON_STEPS = 6
+_MOST_SHARE_STEPS = 6  # of Newton, which converge quickly from so fine a grid
 _DIFFERENCE = 1e-4  # of finite differences
 _LEAST_PROBABILITY = np.finfo(np.float64).tiny
 
 
-class Answers(NamedTuple):
+class FlipAnswers(NamedTuple):
     """Judgements with the probability of each if it is not flipped; arrays are handles of the source."""
 
     source: RowSource
@@ -297,10 +297,10 @@ class Answers(NamedTuple):
     n_levels: int
     n_groups: int
 
-    @property
-    def chances(self) -> FloatArray:
-        """The probability of each code in an answer at random."""
-        return np.append(np.full(self.n_levels, 1.0 / self.n_levels), [0.5, 0.5])
+
+def _chances(n_levels: int) -> FloatArray:
+    """The probability of each code in an answer at random."""
+    return np.append(np.full(n_levels, 1.0 / n_levels), [0.5, 0.5])
 
 
 class _Rates(ABC):
@@ -312,8 +312,7 @@ class _Rates(ABC):
 
     def floors(self, n_levels: int, n_groups: int) -> FloatArray:
         """What answers at random add to the probability of each code, by annotator."""
-        chances = np.append(np.full(n_levels, 1.0 / n_levels), [0.5, 0.5])
-        return np.outer(1.0 - self.kept(n_groups), chances)
+        return np.outer(1.0 - self.kept(n_groups), _chances(n_levels))
 
     def penalty(self) -> float:
         """The penalty on the rates that the risk includes."""
@@ -337,8 +336,8 @@ class SharedRate(_Rates):
     def with_rates(self, rates: FloatArray) -> SharedRate:
         return SharedRate(float(rates[0]))
 
-    def best(self, answers: Answers) -> SharedRate:
-        slopes = partial(_slopes, answers.chances)
+    def best(self, answers: FlipAnswers) -> SharedRate:
+        slopes = partial(_slopes, _chances(answers.n_levels))
         arrays = answers.right, answers.weights, answers.codes
         return SharedRate(best_rate(answers.source, slopes, arrays, self.share, _LARGEST_RANDOM_SHARE))
 
@@ -363,7 +362,7 @@ class SideRates(_Rates):
     def with_rates(self, rates: FloatArray) -> SideRates:
         return SideRates(float(rates[0]), float(rates[1]))
 
-    def best(self, answers: Answers) -> SideRates:
+    def best(self, answers: FlipAnswers) -> SideRates:
         signs = answers.source.map(_signs, answers.codes, answers.weights)
         return self.with_rates(best_two_rates(answers.source, answers.right, signs, answers.weights, self.rates))
 
@@ -400,7 +399,7 @@ class RateOfEach(_Rates):
     def with_rates(self, rates: FloatArray) -> RateOfEach:
         return replace(self, shares=np.array(rates[:-1]), typical=float(rates[-1]))
 
-    def best(self, answers: Answers) -> RateOfEach:
+    def best(self, answers: FlipAnswers) -> RateOfEach:
         likelihood = _LogLikelihood(answers, self.total_weight)
         has_rows = likelihood.has_rows
         grid = np.array([likelihood(np.full(len(self.shares), share)) for share in _GRID])
@@ -434,11 +433,11 @@ def wrong_share(share: float, n_levels: int) -> float:
 class _LogLikelihood:
     """The log-likelihood of each annotator's answers as a function of everyone's share of random ones."""
 
-    def __init__(self, answers: Answers, total_weight: float) -> None:
+    def __init__(self, answers: FlipAnswers, total_weight: float) -> None:
         gather = answers.source.gather
         self._groups = whole_numbers(gather(answers.groups))
         self._right = gather(answers.right)
-        self._gain = answers.chances[whole_numbers(gather(answers.codes))] - self._right
+        self._gain = _chances(answers.n_levels)[whole_numbers(gather(answers.codes))] - self._right
         self._counts = total_weight * gather(answers.weights)
         self._n = answers.n_groups + 1
         self.has_rows = np.bincount(self._groups, minlength=self._n) > 0
@@ -463,7 +462,7 @@ def _best_shares(likelihood: _LogLikelihood, grid: FloatArray, typical: float) -
     best = (grid + _log_prior(_GRID, typical)[:, None]).argmax(axis=0)
     low, high = _GRID[np.maximum(best - 1, 0)], _GRID[np.minimum(best + 1, len(_GRID) - 1)]
     begun = shares = _GRID[best]
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(_MOST_SHARE_STEPS):
         slope, bend = likelihood.derivatives(shares)
         below, at, above = (
             _log_prior(np.clip(shares + h, 0.0, 1.0), typical) for h in (-_DIFFERENCE, 0.0, _DIFFERENCE)
@@ -572,7 +571,7 @@ class FlippedGraded(Graded):
     def with_best_rates(self, source: RowSource, squared: Array, thresholds: FloatArray) -> FlippedGraded:
         """The same with the likeliest flip rates at these squared distances."""
         right = self.right(source, squared, thresholds)
-        answers = Answers(source, right, self.codes, self.weights, self.groups, self.n_levels, self.n_groups)
+        answers = FlipAnswers(source, right, self.codes, self.weights, self.groups, self.n_levels, self.n_groups)
         return FlippedGraded(self.plain, self.flips.best(answers))
 
     def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Graded:
@@ -638,8 +637,8 @@ Flipped = FlippedCloseFar | FlippedGraded | CentredFlips
 LEAST_GAIN = 1e-7
 
 # The largest number of entries of M, and of thresholds, for which a dense Hessian is formed.
-_MOST_DENSE_ENTRIES = 600
-_MOST_DENSE_THRESHOLDS = 2000
+_MOST_DENSE_ENTRIES = 600  # of 34 columns
+_MOST_DENSE_THRESHOLDS = 2000  # a Hessian of 32 MB
 
 # L-BFGS steps between two estimates of the rate, if the rank limit is reached or a dense Hessian is too large.
 _STEPS_PER_ROUND = 20
@@ -751,8 +750,8 @@ _MOST_FLIP_ROUNDS = 100  # of a step and new rates, until a round gains less tha
 
 # Multiples of the metric without flips that the search may start from.
 _SCALES = (1.0, 1.5, 2.5, 4.0, 8.0)
-_RAY_ROUNDS = 2
-_RAY_TOL = 1e-6
+_RAY_ROUNDS = 2  # of rates and thresholds in turn, which is enough to rank the multiples
+_RAY_TOL = 1e-6  # slopes of the thresholds meanwhile
 _KNOWN_RATES_TOL = 1e-7  # of the climb at known rates, before the last step
 
 
@@ -819,7 +818,7 @@ def _climb(
     if alternates:
         climber = Alternating(problem, rng, flipped, estimate=estimate, rank=options.rank)
         begin = partial(climber.resume, with_free_corner(problem.cone, begun))
-        climb = run(climber, begin, Limits(0.0, _MOST_FLIP_ROUNDS, recorder))
+        climb = run_solver(climber, begin, RunLimits(0.0, _MOST_FLIP_ROUNDS, recorder))
         top: FlipState = climb.state.memory
     else:
         mixture, tol = objective.with_likelihood(flipped), min(options.tol, _KNOWN_RATES_TOL)
@@ -877,7 +876,7 @@ def _best_on_ray(problem: Problem, flipped: Flipped, plain: Solution) -> tuple[S
 def _interrupted(certificate: Certificate, options: Options) -> Certificate:
     """The certificate after an interrupt, before the maximisation was complete."""
     outcome, is_proven = Outcome.INTERRUPTED, certificate.lower_bound > 0.0
-    advice = advise(
+    advice = advise_outcome(
         outcome, gap=certificate.gap, is_proven=is_proven, tol=options.tol, rank=options.rank, max_iter=options.max_iter
     )
     return replace(certificate, converged=False, outcome=outcome, advice=advice)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from array_api_compat import array_namespace, is_numpy_array
 from closefar.arrays import TINY, Array, FloatArray, IndexArray, like, sums_by, whole_numbers
 from closefar.noise import FAR_BEYOND, IntervalTerms, Noise, interval_losses
 from closefar.rows import RowSource, slices
-from closefar.solve.likelihood import Change, Curvature, Evaluation, Likelihood, Terms, best_several
+from closefar.solve.likelihood import Change, Curvature, Evaluation, Likelihood, Terms
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Second derivatives of the risk of levels: each row depends on two thresholds and one strictness at most.
@@ -358,13 +358,6 @@ class Graded(Likelihood):
             return found
         slopes = found.slopes + self.precisions * thresholds
         return replace(found, loss=found.loss + self.penalty(thresholds), slopes=slopes)
-
-    def best_thresholds(
-        self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
-    ) -> tuple[FloatArray, Evaluation]:
-        begin = self.made_feasible(np.maximum(start, least))
-        evaluate = partial(source.evaluate, self, squared, order=2)
-        return best_several(evaluate, begin, least, tol, is_convex=self.is_convex)
 
     def made_feasible(self, thresholds: FloatArray) -> FloatArray:
         if self.is_feasible(thresholds):

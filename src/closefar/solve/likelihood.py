@@ -249,9 +249,8 @@ class Evaluation:
         )
 
 
-# The search for a threshold: its maximum number of steps, and its range relative to the squared distances.
-_MOST_SEARCH_STEPS = 200
-_SEARCH_RANGE = 1e3
+_MOST_SEARCH_STEPS = 200  # for a threshold; bisection alone needs about 60 to the last digit
+_SEARCH_RANGE = 1e3  # beyond the squared distances, where labels of one kind leave a flat tail
 
 
 class Likelihood(ABC):
@@ -269,10 +268,13 @@ class Likelihood(ABC):
         Whether the loss is convex, so that bounds can be proven.
     has_tangents : bool
         Whether it is a function of one margin, of which `pointwise` has the derivatives.
+    is_plain : bool
+        Whether it is the noise alone, at margins less one threshold, for which sources may have fused passes.
     """
 
     is_convex: bool = True
     has_tangents: bool = False
+    is_plain: ClassVar[bool] = False
 
     least: FloatArray
     weights: Array
@@ -282,7 +284,6 @@ class Likelihood(ABC):
     def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
         """Evaluate some of the rows, with derivatives up to this order."""
 
-    @abstractmethod
     def best_thresholds(
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
     ) -> tuple[FloatArray, Evaluation]:
@@ -291,6 +292,10 @@ class Likelihood(ABC):
         `start` is a guess, which need not be feasible.  Returns the thresholds and the risk there,
         including its curvature.
         """
+        begin = self.made_feasible(np.maximum(start, least))
+        return best_several(
+            partial(source.evaluate, self, squared, order=2), begin, least, tol, is_convex=self.is_convex
+        )
 
     @abstractmethod
     def trend(self, source: RowSource) -> Array:
@@ -317,11 +322,6 @@ class Likelihood(ABC):
     @property
     def n_thresholds(self) -> int:
         return len(self.least)
-
-    @property
-    def can_be_fused(self) -> bool:
-        """Whether sources may have fused passes for it."""
-        return False
 
     def penalty(self, thresholds: FloatArray) -> float:
         """The penalty on thresholds that the risk includes."""
@@ -437,13 +437,11 @@ class CloseFar(Likelihood):
 
     Attributes
     ----------
-    is_plain : bool
-        Whether `pointwise` is the noise alone, for which sources may have fused passes.
     separates : bool
         Whether the loss has no finite minimum if every label is on the right side.
     """
 
-    is_plain: ClassVar[bool] = True
+    is_plain = True
     has_tangents = True
     separates: ClassVar[bool] = True
 
@@ -481,7 +479,7 @@ class CloseFar(Likelihood):
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
     ) -> tuple[Evaluation, FloatArray]:
         fused = None
-        if self.can_be_fused:
+        if self.is_plain:
             fused = source.margin_pass(self.noise, self.signs, self.weights, matrix, float(thresholds[0]))
         if fused is None:
             return super().loss_and_gradient(source, matrix, thresholds)
@@ -493,13 +491,9 @@ class CloseFar(Likelihood):
         second = UnknownCurvature(curvature, np.array([[fused.curvature]]))
         return Evaluation(fused.loss, np.array([fused.slope]), fused.least_margin, None, second), fused.gradient
 
-    @property
-    def can_be_fused(self) -> bool:
-        return self.is_plain and self.n_thresholds == 1
-
     def evaluate(self, source: RowSource, squared: Array, thresholds: FloatArray, order: int) -> Evaluation:
         fused = None
-        if self.can_be_fused:
+        if self.is_plain:
             threshold = float(thresholds[0])
             fused = source.margin_terms(self.noise, squared, self.signs, self.weights, threshold, order)
         if fused is None:

@@ -125,7 +125,7 @@ class Recorder:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """The limits of a run: a proven gap of at most `tol`, or that share of the objective, or a number of steps."""
 
     tol: float
@@ -160,7 +160,7 @@ class Run:
     n_iter: int
 
 
-def run(solver: Solver, start: Callable[[], State], limits: Limits) -> Run:
+def run_solver(solver: Solver, start: Callable[[], State], limits: RunLimits) -> Run:
     """Step until a limit is reached; an interrupt, or the end of the time, keeps the last state."""
     watch, state, iteration = supervisor(), start(), 0
     ending: Ending | None = None
@@ -180,7 +180,7 @@ def run(solver: Solver, start: Callable[[], State], limits: Limits) -> Run:
     return Run(state, ending, iteration)
 
 
-def _ending(state: State, iteration: int, limits: Limits) -> Ending | None:
+def _ending(state: State, iteration: int, limits: RunLimits) -> Ending | None:
     # First, since the loss of a metric that separates the labels may already be below the tolerance.
     if limits.stop_if_separable and state.least_margin > 0.0:
         return Ending.SEPARABLE

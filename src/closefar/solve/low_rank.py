@@ -34,7 +34,7 @@ _THRESHOLD_TOL, _ROUGH_THRESHOLD_TOL = 1e-12, 1e-9
 
 
 @dataclass(frozen=True)
-class Place:
+class FactorPlace:
     """A factor with the projections of the data on it, their squared lengths, the best thresholds and the value.
 
     `curvature` is the sum of the second derivatives in the squared distances.  Projections along a line are updated,
@@ -66,28 +66,24 @@ class Factored:
     objective: Objective
     threshold_tol: float | None = None
 
-    @property
-    def is_exact(self) -> bool:
-        return self.objective is self.problem.objective
-
-    def at(self, factor: FloatArray, thresholds: FloatArray, tol: float | None = None) -> Place:
+    def at(self, factor: FloatArray, thresholds: FloatArray, tol: float | None = None) -> FactorPlace:
         """Evaluate a factor: half a pass."""
         projections = self.objective.forward(factor)
         squared = self.objective.source.inner(projections, projections)
         return self._place(factor, projections, squared, thresholds, tol)
 
-    def settled(self, place: Place) -> Place:
+    def settled(self, place: FactorPlace) -> FactorPlace:
         """The same place with exact thresholds: no pass."""
         if self.threshold_tol is not None:
             return place
         return self._place(place.factor, place.projections, place.squared, place.thresholds, 1e-15)
 
-    def gradient(self, place: Place) -> FloatArray:
+    def gradient(self, place: FactorPlace) -> FloatArray:
         """The derivative in A: half a pass."""
         pulled = self.objective.backward(place.projections, place.evaluation.margin_gradient)
         return 2.0 * (pulled + self.problem.alpha * place.factor)
 
-    def search(self, place: Place, direction: FloatArray) -> Place:
+    def search(self, place: FactorPlace, direction: FloatArray) -> FactorPlace:
         """Minimise along A + t D, for one projection on D: half a pass.
 
         The squared distances along it are f + 2 t P'Q + t^2 Q'Q for each pair, so t and the thresholds are found
@@ -105,22 +101,29 @@ class Factored:
 
     def _place(
         self, factor: FloatArray, projections: Array, squared: Array, thresholds: FloatArray, tol: float | None = None
-    ) -> Place:
+    ) -> FactorPlace:
         if self.threshold_tol is not None:
             tol = self.threshold_tol
         elif tol is None:
-            tol = _THRESHOLD_TOL if self.is_exact else _ROUGH_THRESHOLD_TOL
+            is_exact = self.objective is self.problem.objective
+            tol = _THRESHOLD_TOL if is_exact else _ROUGH_THRESHOLD_TOL
         thresholds, evaluation = self.objective.best_thresholds(squared, thresholds, self.problem.cone.least, tol)
         value = evaluation.loss + self.problem.alpha * float(np.sum(factor**2))
         curvature = self.objective.source.total(evaluation.curvature.distance)
-        return Place(factor, projections, squared, thresholds, evaluation, value, curvature)
+        return FactorPlace(factor, projections, squared, thresholds, evaluation, value, curvature)
 
 
 class _Line:
     """The penalised risk along a line of factors, as a function of its length and the thresholds."""
 
     def __init__(
-        self, problem: Problem, objective: Objective, place: Place, linear: Array, square: Array, direction: FloatArray
+        self,
+        problem: Problem,
+        objective: Objective,
+        place: FactorPlace,
+        linear: Array,
+        square: Array,
+        direction: FloatArray,
     ) -> None:
         self.objective, self.least = objective, problem.cone.least
         self.place, self.linear, self.square = place, linear, square
@@ -244,7 +247,7 @@ def has_tangents(problem: Problem) -> bool:
     return problem.alpha > 0.0 and problem.objective.likelihood.is_convex
 
 
-def tangent_bound(problem: Problem, place: Place, least: float) -> float:
+def tangent_bound(problem: Problem, place: FactorPlace, least: float) -> float:
     """The bound proven by the slopes at a place where lambda_min(dR/dM) is at least `least`."""
     thresholds, slopes = place.thresholds, place.evaluation.slopes
     likelihood, source = problem.objective.likelihood, problem.objective.source
@@ -303,9 +306,11 @@ def _tangents(likelihood: Any, thresholds: FloatArray, share: float, squared: Ar
 # Which columns a factor of low rank needs: the first ones, and those that a full gradient shows to be missing.
 
 
-# The first factor has this many columns at least, and as many may be added at once.  Without a penalty, and up to the
-# second number of columns of the data, half of the useful directions at zero are expected in the optimum, not a third.
+# The first factor has this many columns at least, and as many may be added at once.
 _FEWEST_COLUMNS = 8
+
+# Without a penalty, and up to this many columns of the data, half of the useful directions at zero are expected in the
+# optimum, not a third.
 _HALF_RANK_COLUMNS = 200
 
 # The rounding error of a gradient in single precision is measured along this many random directions.  Its root mean
@@ -329,7 +334,7 @@ class Spectrum:
         return float(self.values[0]) - self.rounding
 
     @classmethod
-    def of(cls, factored: Factored, place: Place) -> Spectrum:
+    def of(cls, factored: Factored, place: FactorPlace) -> Spectrum:
         """Compute dR/dM; its rounding error is that of double precision."""
         gradient = factored.objective.outer(place.evaluation.margin_gradient)
         values, vectors = np.linalg.eigh(gradient)
@@ -338,7 +343,7 @@ class Spectrum:
         rounding = 8.0 * float(np.finfo(np.float64).eps) * len(values) * factored.objective.source.condition * largest
         return cls(gradient, values, vectors, rounding)
 
-    def measured(self, exact: Factored, place: Place, rng: np.random.Generator) -> Spectrum:
+    def measured(self, exact: Factored, place: FactorPlace, rng: np.random.Generator) -> Spectrum:
         """The same with the error of a gradient in single precision, measured in double precision."""
         probes = rng.standard_normal((len(self.gradient), _N_PROBES))
         image = exact.objective.backward(exact.objective.forward(probes), place.evaluation.margin_gradient)
@@ -372,8 +377,8 @@ def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, Fl
 
 
 def add_or_drop_directions(
-    factored: Factored, place: Place, spectrum: Spectrum, tol: float, precision: float, *, shrinks: bool
-) -> Place | None:
+    factored: Factored, place: FactorPlace, spectrum: Spectrum, tol: float, precision: float, *, shrinks: bool
+) -> FactorPlace | None:
     """Add the columns that the gradient shows to be missing, by a proximal step within their directions.
 
     Violations below `precision` may be rounding errors.  If it `shrinks`, the step is taken within the old
@@ -415,7 +420,7 @@ def add_or_drop_directions(
 
 
 @dataclass(frozen=True)
-class Model:
+class FactorModel:
     """H[D] = 4 c D A'A + 2 (dR/dM + alpha I) D: a Sylvester equation, diagonal in the eigenvectors of A'A and dR/dM.
 
     The first part is the curvature of the loss for uncorrelated coordinates, c its sum; the second is that of M in A.
@@ -428,7 +433,7 @@ class Model:
     values: FloatArray | None = None
     vectors: FloatArray | None = None
 
-    def inverse(self, place: Place, right: FloatArray) -> FloatArray:
+    def inverse(self, place: FactorPlace, right: FloatArray) -> FloatArray:
         """Solve H[D] = right."""
         if right.shape[1] == 0:
             return right
@@ -453,7 +458,7 @@ _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were
 # A decrement of this multiple of the tolerance is small; a smaller one proves a smaller gap, but not at a limited rank.
 _SMALL_DECREMENT, _SMALL_DECREMENT_AT_RANK, _SMALL_DECREMENT_FOR_NEWTON = 1e-2, 3e-2, 0.1
 
-_MOST_IDLE_STEPS = 10  # in a row, without progress beyond rounding
+_MOST_STEPS_IN_VAIN = 10  # in a row, without progress beyond rounding
 
 # Projections, which steps update, are computed anew after so many steps, as their rounding errors add up.
 _FRESH_EVERY = 20
@@ -475,9 +480,9 @@ Steps = tuple[tuple[FloatArray, FloatArray, float], ...]  # recent (step, change
 @dataclass(frozen=True)
 class _Memory:
     factored: Factored
-    place: Place
+    place: FactorPlace
     gradient: FloatArray | None  # in the factor; None if it is not known yet
-    model: Model
+    model: FactorModel
     steps: Steps = ()
     decrement: float = np.inf
     lowest: float = np.inf  # of all decrements
@@ -490,7 +495,7 @@ class _Memory:
 
     @property
     def is_idle(self) -> bool:
-        return self.n_idle >= _MOST_IDLE_STEPS
+        return self.n_idle >= _MOST_STEPS_IN_VAIN
 
 
 class LowRank(Solver):
@@ -537,7 +542,7 @@ class LowRank(Solver):
 
     def _begin(self, factor: FloatArray, thresholds: FloatArray, bound: float) -> State:
         place = self.rough.at(factor, thresholds)
-        model = Model(self.problem.alpha, self.rank is not None)
+        model = FactorModel(self.problem.alpha, self.rank is not None)
         below = _SMALL_DECREMENT if self.rank is None else _SMALL_DECREMENT_AT_RANK
         if self.rank is None and self.proves and not self._proves:  # by Newton's method, which goes on from there
             below = _SMALL_DECREMENT_FOR_NEWTON
@@ -572,7 +577,7 @@ class LowRank(Solver):
             decrement=decrement,
             lowest=min(decrement, last.lowest),
             n_since=last.n_since + 1,
-            n_idle=0 if falls and not has_failed else last.n_idle + (1 if last.steps else _MOST_IDLE_STEPS),
+            n_idle=0 if falls and not has_failed else last.n_idle + (1 if last.steps else _MOST_STEPS_IN_VAIN),
         )
         return _state(memory, state.bound)
 
@@ -624,7 +629,7 @@ class LowRank(Solver):
         """The size of eigenvalues of a gradient that may be rounding errors."""
         return 0.0 if memory.factored is self.exact else 1e-6 / np.sqrt(self.problem.cone.size)
 
-    def _with_columns(self, memory: _Memory, changed: Place, bound: float) -> State:
+    def _with_columns(self, memory: _Memory, changed: FactorPlace, bound: float) -> State:
         """Continue with more columns; recent steps are still right for the old ones."""
         more = changed.factor.shape[1] - memory.place.factor.shape[1]
         steps = (
@@ -731,7 +736,7 @@ def _state(memory: _Memory, bound: float) -> State:
 
 
 _FACTOR_HISTORY = 12  # pairs of steps and changes of the gradient
-_SHORTEST = 1e-10  # the last length of a step to try
+_SHORTEST_LENGTH = 1e-10  # the last length of a step to try
 
 
 @dataclass(frozen=True)
@@ -771,7 +776,7 @@ class Factor(Solver):
         direction = _two_loop(last.gradient, last.steps, lambda matrix: matrix)
         descent = float(np.sum(direction * last.gradient))
         length = 1.0 if last.steps else min(1.0, 0.1 * _norm(last.factor) / max(_norm(direction), TINY))
-        while length > _SHORTEST:
+        while length > _SHORTEST_LENGTH:
             new = self._evaluate(last.factor + length * direction, last.thresholds, last.steps)
             if new.value <= last.value + 1e-4 * length * descent:
                 break

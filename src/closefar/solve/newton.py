@@ -126,7 +126,7 @@ def _projection_slopes(values: FloatArray) -> FloatArray:
 
 
 # Of the mean importance of a judgement: without those below it, a Hessian differs by less than its damping.
-_NEGLIGIBLE = 1e-6
+_NEGLIGIBLE_SHARE = 1e-6
 
 
 class HessianSampler:
@@ -151,7 +151,7 @@ class HessianSampler:
             return objective.hessian(curvature, rough=True)
         curved = objective.source.gather(curvature.distance)
         importance = curved * self.lengths**2
-        matter = np.flatnonzero(importance > _NEGLIGIBLE * float(importance.mean()))
+        matter = np.flatnonzero(importance > _NEGLIGIBLE_SHARE * float(importance.mean()))
         if len(matter) <= min(number, objective.n_judgements // 2):
             return objective.sampled_hessian(curvature, matter, np.ones(len(matter)))
         if 2 * number >= objective.n_judgements:
@@ -201,24 +201,24 @@ _NO_DECREMENT = 1e-15  # a decrement that rounding hides
 # With so few judgements and multiplications for a Hessian, it takes next to no time: it is computed exactly, and steps
 # continue down to rounding errors.  Few judgements may not determine all directions, and the others must not depend on
 # rounding errors of single precision.
-_FEW_JUDGEMENTS = 4096
-_FEW_MULTIPLICATIONS = 1e7
-_MOST_POLISHING = 5
-_ROUNDING_OF_FEW = 1e-17
+_EXACT_JUDGEMENTS = 4096
+_EXACT_MULTIPLICATIONS = 1e7  # milliseconds
+_MOST_POLISHING = 5  # steps with the same Hessian, of a pass each
+_ROUNDING_OF_FEW = 1e-17  # a decrement that further steps do not shrink
 
 # The first steps use one judgement in this many, and at most this many bytes of them.
 _SCOUTED_FRACTION = 8
-_MOST_SCOUTED_BYTES = 1 << 26
+_MOST_SCOUTED_BYTES = 1 << 26  # 64 MiB, which are copied
 
 # The first steps are taken on a sample if a step on all, of so many multiplications, takes longer than the overhead.
 _LONG_SCOUTED_PASS = 1e7
-_ENORMOUS = 1e3  # times the usual squared length of a difference
+_ENORMOUS_SQUARE = 1e3  # times the usual squared length of a difference
 
 # The Hessian is that of a sample of this many judgements per parameter; near the optimum of more, if they can be had
 # for so many passes.
 _CURVED_FAR, _CURVED_NEAR = 64, 512
-_NEAR_DECREMENT = 1e-3
-_WORTH_PASSES = 10.0
+_NEAR_DECREMENT = 1e-3  # from which on a better Hessian is worth some passes
+_WORTH_PASSES = 10.0  # that it may take at most
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Newton(Solver):
         super().__init__(problem, tol, rng)
         # Few judgements do not determine all directions, and the residual of a model is never reduced in the others.
         n, size = problem.objective.n_judgements, packed.packed_size(problem.objective.n_directions)
-        self.is_small = n <= _FEW_JUDGEMENTS and n * size**2 <= _FEW_MULTIPLICATIONS
+        self.is_small = n <= _EXACT_JUDGEMENTS and n * size**2 <= _EXACT_MULTIPLICATIONS
         self.inexactness = 1e-5 if self._has_many() and not self.is_small else 1e-9
         self.sampler = HessianSampler(problem.objective, rng)
         self.scout: Newton | None = None
@@ -384,7 +384,7 @@ class Newton(Solver):
         if not self._has_many():
             return False
         is_long = 4.0 * objective.n_judgements * objective.n_directions**2 >= _LONG_SCOUTED_PASS
-        return is_long or float(self.sampler.lengths.max()) > _ENORMOUS * objective.n_directions
+        return is_long or float(self.sampler.lengths.max()) > _ENORMOUS_SQUARE * objective.n_directions
 
     def _scout(self) -> tuple[State, ConeProgram] | None:
         """Take the first steps on an eighth of the judgements, if these are enough."""

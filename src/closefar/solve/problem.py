@@ -175,7 +175,7 @@ def supervised(by: Supervisor) -> Iterator[None]:
 # The risk R(M, thresholds): a likelihood over the rows of a source, with a count of the passes over them.
 
 
-_VERY_MANY = 1 << 24  # rows
+_SPARSELY_DRAWN = 1 << 24  # rows, beyond which a random number for each takes long
 
 
 class Passes:
@@ -308,7 +308,7 @@ class Objective:
     @property
     def rough(self) -> Objective:
         """The objective in a precision that is enough to approach its minimum, if that is faster."""
-        if self.source.can_fuse and not self.likelihood.can_be_fused:
+        if self.source.can_fuse and not self.likelihood.is_plain:
             return self  # fused passes are for other likelihoods
         return self if self.source.rough is self.source else replace(self, source=self.source.rough)
 
@@ -360,7 +360,7 @@ class Objective:
 
 def _random_rows(n: int, share: float, rng: np.random.Generator) -> IndexArray:
     """About this share of n row numbers, in order; of very many without a random number for each."""
-    if n < _VERY_MANY:
+    if n < _SPARSELY_DRAWN:
         return np.flatnonzero(rng.random(n) < share)
     drawn = np.sort(rng.integers(n, size=rng.binomial(n, share)))
     return drawn[np.diff(drawn, prepend=-1) > 0]
@@ -375,7 +375,7 @@ def _square(values: Array) -> Array:
 
 
 # A Hessian of m judgements differs from that of all by about 2 sqrt(p / m), relative to it, with p parameters.
-_LEAST_PER_PARAMETER, _MOST_PER_PARAMETER = 32, 128
+_FEWEST_PER_PARAMETER, _MOST_PER_PARAMETER = 32, 128
 
 # A step on the sample, of about ten passes over it, takes no longer than two passes over all judgements, if the sample
 # is no larger than the second share; if it is no larger than the first, it takes little time and memory.
@@ -391,13 +391,13 @@ def share_for_hessian(objective: Objective) -> float:
     """The share of the judgements whose Hessian stands for that of all."""
     per_parameter = packed_size(objective.n_directions) / objective.n_judgements
     small = min(_SMALL_SHARE, _MOST_PER_PARAMETER * per_parameter)
-    return min(max(small, _LEAST_PER_PARAMETER * per_parameter), _largest_share(objective))
+    return min(max(small, _FEWEST_PER_PARAMETER * per_parameter), _largest_share(objective))
 
 
 def enough_for_hessian(objective: Objective) -> bool:
     """Whether that share is enough, so that steps with its Hessian converge quickly."""
     n_sampled = objective.n_judgements * _largest_share(objective)
-    has_many = n_sampled >= _LEAST_PER_PARAMETER * packed_size(objective.n_directions)
+    has_many = n_sampled >= _FEWEST_PER_PARAMETER * packed_size(objective.n_directions)
     return has_many and objective.likelihood.n_thresholds <= _MOST_SAMPLED_THRESHOLDS
 
 

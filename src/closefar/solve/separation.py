@@ -21,7 +21,7 @@ from closefar import packed
 from closefar.arrays import TINY, Array, FloatArray, as_float64, to_numpy
 from closefar.rows import BlockRows
 from closefar.solve.bound import proven_bound
-from closefar.solve.loop import Limits, Run, Solver, State, ignore_progress, run
+from closefar.solve.loop import Run, RunLimits, Solver, State, ignore_progress, run_solver
 from closefar.solve.newton import Newton
 from closefar.solve.problem import Cone, Problem, supervisor
 
@@ -37,7 +37,9 @@ _SHARE, _RELATIVE = 1e-3, 0.01
 _HARDLY_GAINS, _GAINS_NOTHING = 1e-5, 1e-10
 
 
-def max_margin(kind: type[Solver], problem: Problem, separated: Run, rng: np.random.Generator, limits: Limits) -> Run:
+def max_margin(
+    kind: type[Solver], problem: Problem, separated: Run, rng: np.random.Generator, limits: RunLimits
+) -> Run:
     """Replace an arbitrary separating metric by one with a wide margin.
 
     As the penalty falls to zero, its solution tends to the direction of largest margin; the first
@@ -59,19 +61,21 @@ def max_margin(kind: type[Solver], problem: Problem, separated: Run, rng: np.ran
     return found
 
 
-def _follow(kind: type[Solver], problem: Problem, state: State | None, rng: np.random.Generator, limits: Limits) -> Run:
+def _follow(
+    kind: type[Solver], problem: Problem, state: State | None, rng: np.random.Generator, limits: RunLimits
+) -> Run:
     """Minimise with a penalty, from the solution of a larger one; roughly if the labels are then not separated."""
     if not issubclass(kind, Newton):  # whose last digits take long
         solver = kind(problem, _SHARE * problem.alpha, rng)
         begin = partial(_begin, solver, state)
-        return run(solver, begin, Limits(solver.tol, limits.max_iter, limits.watch, relative_tol=_RELATIVE))
-    newton, without_proof = Newton(problem, _HARDLY_GAINS, rng), Limits(0.0, limits.max_iter, limits.watch)
+        return run_solver(solver, begin, RunLimits(solver.tol, limits.max_iter, limits.watch, relative_tol=_RELATIVE))
+    newton, without_proof = Newton(problem, _HARDLY_GAINS, rng), RunLimits(0.0, limits.max_iter, limits.watch)
     newton.proves = False
-    path = run(newton, partial(newton.begin, state), without_proof)
+    path = run_solver(newton, partial(newton.begin, state), without_proof)
     if path.ending.is_early or path.state.least_margin <= 0.0:
         return path
     newton.tol = _GAINS_NOTHING
-    rest = run(newton, partial(newton.resume, path.state), without_proof)
+    rest = run_solver(newton, partial(newton.resume, path.state), without_proof)
     return replace(rest, n_iter=path.n_iter + rest.n_iter)
 
 
@@ -96,7 +100,7 @@ def _largest_penalty(problem: Problem) -> float:
 
 # If the smallest reward fails, it is approached from larger ones.
 _MULTIPLES = (1.0, 100.0, 10.0, 1.0)
-_MOST_REWARDED_STEPS = 30
+_MOST_REWARDED_STEPS = 30  # from a point close to the minimum
 
 
 def bound_by_negative_penalty(
@@ -112,7 +116,9 @@ def bound_by_negative_penalty(
     reward = 0.3 * tol / max(problem.cone.trace(state.matrix), 1.0)
     for multiple in _MULTIPLES:
         solver = kind(replace(problem, alpha=-multiple * reward), tol, rng)
-        near = run(solver, partial(solver.resume, near), Limits(0.0, _MOST_REWARDED_STEPS, ignore_progress)).state
+        near = run_solver(
+            solver, partial(solver.resume, near), RunLimits(0.0, _MOST_REWARDED_STEPS, ignore_progress)
+        ).state
         squared = problem.objective.quadratic_forms(near.matrix)
         point = problem.known(near.matrix, *problem.minimise_threshold(squared, near.thresholds))
         if point.value < state.objective - 0.5 * tol:
@@ -124,21 +130,20 @@ def bound_by_negative_penalty(
 
 
 # With more parameters, the search around a threshold takes longer than the fit.
-_MOST_PARAMETERS = 600
+_MOST_SEARCHED_PARAMETERS = 600
 
 # With more candidate directions, each of up to twenty linear programs takes longer than a fit: 0.3 s with 400 of them.
-_MOST_CANDIDATES = 64
+_MOST_IN_PROGRAM = 64
 
 # Labels with 4 p (1 - p) above this count as uncertain; those of a rare kind still are when a fit has converged.
 _IN_DOUBT = (0.5, 0.05, 0.005, 0.0005)
 
 _NULL_EIGENVALUE = 1e-11  # an eigenvalue of a Gram matrix of unit vectors, relative to the largest
 _ZERO_CHANGE = 1e-5  # a change of a margin, relative to the largest
-_MOST_NULL_ROUNDS = 20
+_MOST_NULL_ROUNDS = 20  # linear programs, each with the constraints that the last one violated
 
-# So many rows per dimension usually prove that a null space is empty; they are looked for among so many times as many.
-_PER_DIMENSION = 4
-_SAMPLED = 16
+_PER_DIMENSION = 4  # rows, which usually prove that a null space is empty
+_LOOKED_AT = 16  # times as many rows, among which these are found
 
 
 def find_recession(rows: BlockRows, signs: Array, in_doubt: Array) -> tuple[FloatArray, float] | None:
@@ -147,7 +152,7 @@ def find_recession(rows: BlockRows, signs: Array, in_doubt: Array) -> tuple[Floa
     `in_doubt` is 4 p (1 - p) of each label at the solution; this and the signs are handles of the rows.
     """
     n_parameters = packed.packed_size(rows.n_columns) + 1
-    searches = n_parameters <= _MOST_PARAMETERS
+    searches = n_parameters <= _MOST_SEARCHED_PARAMETERS
     sample = _Sample.of(rows, signs, in_doubt, n_parameters if searches else rows.n_columns)
     free = _free_directions(rows, sample, signs)
     if free is not None or not searches:
@@ -156,7 +161,7 @@ def find_recession(rows: BlockRows, signs: Array, in_doubt: Array) -> tuple[Floa
         basis = _null_space(rows, sample, partial(_is_in_doubt, level=level), in_doubt, of_forms=True)
         if basis.shape[1] == 0:
             return None
-        if basis.shape[1] > _MOST_CANDIDATES:
+        if basis.shape[1] > _MOST_IN_PROGRAM:
             continue
         found = _around_threshold(rows, signs, basis)
         if found is not None:
@@ -190,7 +195,7 @@ class _Sample(NamedTuple):
 
     @classmethod
     def of(cls, rows: BlockRows, signs: Array, in_doubt: Array, size: int) -> _Sample:
-        step = max(rows.n_rows // (_SAMPLED * _PER_DIMENSION * size), 1)
+        step = max(rows.n_rows // (_LOOKED_AT * _PER_DIMENSION * size), 1)
         indices = np.arange(0, rows.n_rows, step)
         part, (picked, doubted) = rows.take(indices, signs, in_doubt)
         return cls(_columns(part), to_numpy(picked), to_numpy(doubted), is_all=step == 1)

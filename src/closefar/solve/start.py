@@ -7,10 +7,9 @@ import numpy as np
 from closefar.arrays import TINY, Array, FloatArray
 from closefar.solve.problem import Problem
 
-# The judgements that a spectrum is fitted to, and the most steps; a step that gains less than this share is the last.
-_FITTED_JUDGEMENTS = 2048
-_MOST_SPECTRUM_STEPS = 5
-_LEAST_GAIN = 0.03
+_FITTED_JUDGEMENTS = 2048  # to which a spectrum is fitted
+_MOST_SPECTRUM_STEPS = 5  # of that fit, which only has to be near
+_LEAST_GAIN = 0.03  # of the value; a step that gains less is the last
 _MOST_FITTED_THRESHOLDS = 16  # that are fitted with it
 _LONGEST_SPECTRUM_STEP = 3.0  # relative to the eigenvalues and the threshold
 
