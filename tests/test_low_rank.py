@@ -17,7 +17,6 @@ from closefar.solve import CloseFar, Objective, Options, Passes, ignore_progress
 from closefar.solve import low_rank as dual
 from closefar.solve.centre import Centred
 from closefar.solve.flips import FlippedCloseFar, SoftCloseFar
-from closefar.solve.loop import run_solver
 from closefar.solve.low_rank import (
     Factor,
     Factored,
@@ -350,7 +349,7 @@ def test_a_limited_rank_of_many_columns(alpha):
     options = Options(alpha, 3, has_constant=False, solver="factor", tol=1e-6, max_iter=500)
     problem = options.problem(objective)
     plain = Factor(problem, 1e-6, np.random.default_rng(0), 3)
-    found = run_solver(plain, plain.start, options.limits(problem, ignore_progress)).state
+    found = plain.run(plain.start, options.limits(problem, ignore_progress)).state
     assert certificate.objective <= found.objective + 1e-6
 
 

@@ -30,7 +30,7 @@ from closefar.solve.certificate import advise_outcome
 from closefar.solve.fista import Fista
 from closefar.solve.flips import Alternating, FlippedCloseFar, FlipState
 from closefar.solve.likelihood import best_several
-from closefar.solve.loop import Ending, Run, RunLimits, run_solver
+from closefar.solve.loop import Ending, Run, RunLimits
 from closefar.solve.low_rank import Factor
 from closefar.solve.newton import ConeProgram, Newton, _projection_slopes, _solve_dense, _typical_eigenvalue
 from closefar.solve.problem import Cone, Point, Problem, psd_factor
@@ -169,7 +169,7 @@ def state(objective, bound=0.0, **more):
 def go(*states, tol=1e-3, max_iter=10, **limits):
     solver, seen = Scripted(list(states)), []
     limits = RunLimits(tol, max_iter, lambda iteration, each: seen.append((iteration, each.objective)), **limits)
-    return run_solver(solver, solver.start, limits), seen
+    return solver.run(solver.start, limits), seen
 
 
 def test_a_run_ends_when_the_gap_is_small_enough():
@@ -664,12 +664,12 @@ def test_dense_systems_hold_thresholds(rng):
 def test_newton_needs_few_steps_and_passes():
     objective = objective_of(4000, 5)
     solver = Newton(problem_of(objective), 1e-8, np.random.default_rng(0))
-    result = run_solver(solver, solver.start, RunLimits(1e-8, 50, lambda *_: None))
+    result = solver.run(solver.start, RunLimits(1e-8, 50, lambda *_: None))
     assert result.ending is Ending.CONVERGED
     assert result.n_iter <= 10
     assert objective.passes.count < 25
     # From a solution there is nothing to do but to prove it.
-    again = run_solver(solver, lambda: solver.resume(result.state), RunLimits(1e-8, 50, lambda *_: None))
+    again = solver.run(lambda: solver.resume(result.state), RunLimits(1e-8, 50, lambda *_: None))
     assert again.n_iter <= 2
 
 
@@ -691,12 +691,12 @@ def test_a_factor_of_full_rank_finds_the_optimum_and_proves_it(alpha):
     objective = objective_of()
     problem = problem_of(objective, alpha=alpha)
     solver = Factor(problem, 1e-7, np.random.default_rng(0))
-    result = run_solver(solver, solver.start, RunLimits(1e-7, 500, lambda *_: None))
+    result = solver.run(solver.start, RunLimits(1e-7, 500, lambda *_: None))
     best = solve(objective, options(alpha=alpha, tol=1e-10), rng=np.random.default_rng(0), watch=lambda *_: None)
     assert result.state.objective == pytest.approx(best.certificate.objective, abs=1e-7)
     assert result.state.gap <= 1e-7
     silent = Factor(problem, 1e-7, np.random.default_rng(0), proves=False)
-    assert run_solver(silent, silent.start, RunLimits(1e-7, 500, lambda *_: None)).state.bound == 0.0
+    assert silent.run(silent.start, RunLimits(1e-7, 500, lambda *_: None)).state.bound == 0.0
 
 
 def test_a_limited_rank_starts_from_the_leading_directions_and_keeps_the_bound():
@@ -785,7 +785,7 @@ def test_fista_with_a_penalty_proves_as_it_goes():
     objective = objective_of(800, 6)
     solver = Fista(problem_of(objective, alpha=0.05), 1e-6, np.random.default_rng(0))
     bounds = []
-    result = run_solver(solver, solver.start, RunLimits(1e-6, 300, lambda _, each: bounds.append(each.bound)))
+    result = solver.run(solver.start, RunLimits(1e-6, 300, lambda _, each: bounds.append(each.bound)))
     assert result.ending is Ending.CONVERGED
     assert bounds == sorted(bounds)
     assert sum(bound > 0 for bound in bounds) > 3

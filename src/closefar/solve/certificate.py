@@ -120,17 +120,11 @@ def advise_outcome(
                 f"better, {by}. Raise " + setting("rank") + ", or leave it out, to close the gap."
             )
         case Outcome.UNFINISHED:
-            return (
-                setting(max_iter=max_iter)
-                + " steps did not reach "
-                + setting("tol", format(tol, ".1e"))
-                + f"; {left}. The metric is usable; raise "
-                + setting("max_iter")
-                + ", "
-                + setting("tol")
-                + " or "
-                + setting("alpha")
-                + "."
+            return _filled(
+                f"@ steps did not reach @; {left}. The metric is usable; raise @, @ or @.",
+                setting(max_iter=max_iter),
+                setting("tol", format(tol, ".1e")),
+                *map(setting, ("max_iter", "tol", "alpha")),
             )
         case Outcome.TRUNCATED:
             return (
@@ -143,16 +137,11 @@ def advise_outcome(
                 "Fit again for a certificate."
             )
         case Outcome.STALLED:
-            return (
-                "further steps bring no improvement, but "
-                + setting("tol", format(tol, ".1e"))
-                + f" is not proven; {left}. The optimum may lie at infinity (as with 0/1 columns and "
-                + setting("fit_origin")
-                + "). The metric is usable; raise "
-                + setting("alpha")
-                + " (try 0.001) or "
-                + setting("tol")
-                + "."
+            return _filled(
+                f"further steps bring no improvement, but @ is not proven; {left}. The optimum may lie at infinity (as "
+                "with 0/1 columns and @). The metric is usable; raise @ (try 0.001) or @.",
+                setting("tol", format(tol, ".1e")),
+                *map(setting, ("fit_origin", "alpha", "tol")),
             )
 
 
@@ -163,18 +152,22 @@ def advise_in_time(max_time: float | None, *, has_checkpoint: bool, gap: float, 
         if has_checkpoint
         else either("give fit a checkpoint to continue", "add --checkpoint to continue it later")
     )
-    return (
-        setting("max_time", format(max_time, "g"))
-        + f" seconds ended the fit before it was complete; {_left(gap, is_proven)} ("
-        + setting("tol", format(tol, ".1e"))
-        + "). The metric is usable; raise "
-        + setting("max_time")
-        + " or "
-        + setting("tol")
-        + ", or "
-        + later
-        + "."
+    return _filled(
+        f"@ seconds ended the fit before it was complete; {_left(gap, is_proven)} (@). The metric is usable; raise @ "
+        "or @, or @.",
+        setting("max_time", format(max_time, "g")),
+        setting("tol", format(tol, ".1e")),
+        *map(setting, ("max_time", "tol")),
+        later,
     )
+
+
+def _filled(text: str, *words: str) -> str:
+    """The text with words in place of each @, which keep their form on the command line."""
+    said, *pieces = text.split("@")
+    for word, piece in zip(words, pieces, strict=True):
+        said = said + word + piece
+    return said
 
 
 def _separable(has_thresholds: bool) -> str:

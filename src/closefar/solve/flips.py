@@ -29,7 +29,7 @@ from closefar.solve.centre import CentredFlips
 from closefar.solve.certificate import Certificate, Outcome, advise_outcome
 from closefar.solve.levels import Graded
 from closefar.solve.likelihood import CloseFar, Evaluation, Terms
-from closefar.solve.loop import Ending, FitStep, Recorder, RunLimits, Solver, State, Watch, run_solver
+from closefar.solve.loop import Ending, FitStep, Recorder, RunLimits, Solver, State, Watch
 from closefar.solve.low_rank import Factor
 from closefar.solve.newton import Newton
 from closefar.solve.problem import Objective, Problem, psd_factor, supervisor
@@ -47,7 +47,8 @@ LEAST_FLOOR = 1e-15  # of a label whose rate is zero, and whose probability may 
 class FlippedCloseFar(CloseFar):
     """The mean of -log P(label) with flips; its curvature is the Fisher information, which is never negative.
 
-    `flip_rate` is q, or the two rates (a, b): P(called far | close) and P(called close | far).
+    `flip_rate` is q, or the two rates (a, b): P(called far | close) and P(called close | far).  If the search for the
+    rates `has_several_starts`, it may have several optima, and is begun at the best of some points.
     """
 
     is_plain = False
@@ -57,21 +58,9 @@ class FlippedCloseFar(CloseFar):
     def __init__(self, noise: Noise, signs: Array, weights: Array, flip_rate: float | tuple[float, float]) -> None:
         super().__init__(noise, signs, weights)
         self.flip_rate = flip_rate
-
-    @property
-    def rates(self) -> FloatArray:
-        """The rates as an array of one or two."""
-        return np.atleast_1d(np.asarray(self.flip_rate, dtype=np.float64))
-
-    @property
-    def has_several_starts(self) -> bool:
-        """Whether the search for the rates may have several optima, so that it is begun at the best of some points."""
-        return isinstance(self.flip_rate, tuple)
-
-    @property
-    def described(self) -> str:
-        """The rates in words."""
-        return rates_in_words(self.flip_rate)
+        self.rates: FloatArray = np.atleast_1d(np.asarray(flip_rate, dtype=np.float64))
+        self.described = rates_in_words(flip_rate)
+        self.has_several_starts = len(self.rates) > 1
 
     def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, tuple[Array, ...]]:
         margin, (signs, weights) = super().margins(squared, *arrays, thresholds=thresholds)
@@ -526,6 +515,7 @@ class FlippedGraded(Graded):
     """
 
     is_convex = False
+    has_several_starts = True
 
     def __init__(self, graded: Graded, flips: FlipRates) -> None:
         vars(self).update(vars(graded))
@@ -542,10 +532,6 @@ class FlippedGraded(Graded):
     @property
     def rates(self) -> FloatArray:
         return self.flips.rates
-
-    @property
-    def has_several_starts(self) -> bool:
-        return True
 
     @property
     def flip_rate(self) -> float | tuple[float, float]:
@@ -818,7 +804,7 @@ def _climb(
     if alternates:
         climber = Alternating(problem, rng, flipped, estimate=estimate, rank=options.rank)
         begin = partial(climber.resume, with_free_corner(problem.cone, begun))
-        climb = run_solver(climber, begin, RunLimits(0.0, _MOST_FLIP_ROUNDS, recorder))
+        climb = climber.run(begin, RunLimits(0.0, _MOST_FLIP_ROUNDS, recorder))
         top: FlipState = climb.state.memory
     else:
         mixture, tol = objective.with_likelihood(flipped), min(options.tol, _KNOWN_RATES_TOL)

@@ -196,6 +196,7 @@ def _split_losses(noise: Noise, a: Array, b: Array, on_width: Sequence[Array], o
     return IntervalTerms(*first) if order < 2 else IntervalTerms(*first, bend_a[0] + bend, -bend, bend_b[0] + bend)
 
 
+@dataclass(eq=False)
 class Graded(Likelihood):
     """P(level k) = Phi(q - tau_k) - Phi(q - tau_(k+1)) of pairs with squared distance q, tau_0 = -inf, tau_K = inf.
 
@@ -219,25 +220,17 @@ class Graded(Likelihood):
         1 / (width^2 W), where W is the sum of the weights before they were divided by it.
     """
 
-    def __init__(
-        self,
-        noise: Noise,
-        codes: Array,
-        weights: Array,
-        n_levels: int,
-        groups: Array = None,
-        n_groups: int = 0,
-        precision: float = 0.0,
-    ) -> None:
-        self.noise = noise
-        self.codes = codes
-        self.weights = weights
-        self.n_levels = n_levels
-        self.groups = groups
-        self.n_groups = n_groups
-        self.precision = precision
-        self.least = np.append(np.zeros(n_levels - 1), np.full(n_groups, -np.inf))
-        self.row_arrays = (codes, weights) if groups is None else (codes, weights, groups)
+    noise: Noise
+    codes: Array
+    weights: Array
+    n_levels: int
+    groups: Array = None
+    n_groups: int = 0
+    precision: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.least = np.append(np.zeros(self.n_levels - 1), np.full(self.n_groups, -np.inf))
+        self.row_arrays = (self.codes, self.weights) if self.groups is None else (self.codes, self.weights, self.groups)
 
     def with_arrays(self, codes: Array, weights: Array, groups: Array = None) -> Graded:
         return Graded(self.noise, codes, weights, self.n_levels, groups, self.n_groups, self.precision)

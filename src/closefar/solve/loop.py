@@ -102,6 +102,25 @@ class Solver(ABC):
     def step(self, state: State) -> State:
         """Return the next state."""
 
+    def run(self, start: Callable[[], State], limits: RunLimits) -> Run:
+        """Step until a limit is reached; an interrupt, or the end of the time, keeps the last state."""
+        watch, state, iteration = supervisor(), start(), 0
+        ending: Ending | None = None
+        try:
+            limits.watch(iteration, state)
+            while (ending := _ending(state, iteration, limits)) is None:
+                if watch.is_over:
+                    raise OutOfTime
+                with watch.stepping():
+                    state = self.step(state)
+                iteration += 1
+                limits.watch(iteration, state)
+        except KeyboardInterrupt:
+            ending = Ending.INTERRUPTED
+        except OutOfTime:
+            ending, watch.timed_out = Ending.OUT_OF_TIME, True
+        return Run(state, ending, iteration)
+
 
 Watch = Callable[[int, State], None]
 
@@ -158,26 +177,6 @@ class Run:
     state: State
     ending: Ending
     n_iter: int
-
-
-def run_solver(solver: Solver, start: Callable[[], State], limits: RunLimits) -> Run:
-    """Step until a limit is reached; an interrupt, or the end of the time, keeps the last state."""
-    watch, state, iteration = supervisor(), start(), 0
-    ending: Ending | None = None
-    try:
-        limits.watch(iteration, state)
-        while (ending := _ending(state, iteration, limits)) is None:
-            if watch.is_over:
-                raise OutOfTime
-            with watch.stepping():
-                state = solver.step(state)
-            iteration += 1
-            limits.watch(iteration, state)
-    except KeyboardInterrupt:
-        ending = Ending.INTERRUPTED
-    except OutOfTime:
-        ending, watch.timed_out = Ending.OUT_OF_TIME, True
-    return Run(state, ending, iteration)
 
 
 def _ending(state: State, iteration: int, limits: RunLimits) -> Ending | None:

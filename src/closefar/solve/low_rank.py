@@ -720,15 +720,8 @@ def _grown(matrix: FloatArray, more: int) -> FloatArray:
 
 def _state(memory: _Memory, bound: float) -> State:
     place = memory.place
-    return State(
-        matrix=place.factor @ place.factor.T,
-        thresholds=place.thresholds,
-        objective=place.value,
-        bound=bound,
-        least_margin=place.evaluation.least_margin,
-        memory=memory,
-        factor=place.factor,
-    )
+    matrix, least_margin = place.factor @ place.factor.T, place.evaluation.least_margin
+    return State(matrix, place.thresholds, place.value, bound, least_margin, memory, factor=place.factor)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

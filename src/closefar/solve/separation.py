@@ -21,7 +21,7 @@ from closefar import packed
 from closefar.arrays import TINY, Array, FloatArray, as_float64, to_numpy
 from closefar.rows import BlockRows
 from closefar.solve.bound import proven_bound
-from closefar.solve.loop import Run, RunLimits, Solver, State, ignore_progress, run_solver
+from closefar.solve.loop import Run, RunLimits, Solver, State, ignore_progress
 from closefar.solve.newton import Newton
 from closefar.solve.problem import Cone, Problem, supervisor
 
@@ -68,14 +68,14 @@ def _follow(
     if not issubclass(kind, Newton):  # whose last digits take long
         solver = kind(problem, _SHARE * problem.alpha, rng)
         begin = partial(_begin, solver, state)
-        return run_solver(solver, begin, RunLimits(solver.tol, limits.max_iter, limits.watch, relative_tol=_RELATIVE))
+        return solver.run(begin, RunLimits(solver.tol, limits.max_iter, limits.watch, relative_tol=_RELATIVE))
     newton, without_proof = Newton(problem, _HARDLY_GAINS, rng), RunLimits(0.0, limits.max_iter, limits.watch)
     newton.proves = False
-    path = run_solver(newton, partial(newton.begin, state), without_proof)
+    path = newton.run(partial(newton.begin, state), without_proof)
     if path.ending.is_early or path.state.least_margin <= 0.0:
         return path
     newton.tol = _GAINS_NOTHING
-    rest = run_solver(newton, partial(newton.resume, path.state), without_proof)
+    rest = newton.run(partial(newton.resume, path.state), without_proof)
     return replace(rest, n_iter=path.n_iter + rest.n_iter)
 
 
@@ -116,9 +116,7 @@ def bound_by_negative_penalty(
     reward = 0.3 * tol / max(problem.cone.trace(state.matrix), 1.0)
     for multiple in _MULTIPLES:
         solver = kind(replace(problem, alpha=-multiple * reward), tol, rng)
-        near = run_solver(
-            solver, partial(solver.resume, near), RunLimits(0.0, _MOST_REWARDED_STEPS, ignore_progress)
-        ).state
+        near = solver.run(partial(solver.resume, near), RunLimits(0.0, _MOST_REWARDED_STEPS, ignore_progress)).state
         squared = problem.objective.quadratic_forms(near.matrix)
         point = problem.known(near.matrix, *problem.minimise_threshold(squared, near.thresholds))
         if point.value < state.objective - 0.5 * tol:

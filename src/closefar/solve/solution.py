@@ -13,18 +13,7 @@ from closefar.solve.bound import prove_bound
 from closefar.solve.certificate import Certificate, Outcome, advise_outcome
 from closefar.solve.fista import Fista, Sampled
 from closefar.solve.likelihood import Evaluation
-from closefar.solve.loop import (
-    Ending,
-    FitStep,
-    Recorder,
-    Run,
-    RunLimits,
-    Solver,
-    State,
-    Watch,
-    ignore_progress,
-    run_solver,
-)
+from closefar.solve.loop import Ending, FitStep, Recorder, Run, RunLimits, Solver, State, Watch, ignore_progress
 from closefar.solve.low_rank import Factor, LowRank
 from closefar.solve.newton import Newton
 from closefar.solve.problem import Cone, Objective, Problem, enough_for_hessian, psd_factor
@@ -163,7 +152,7 @@ def solve(
         found = proven
     elif options.rank is not None and kind is LowRank and objective.n_directions > _DIRECT_RANK_COLUMNS:
         solver: Solver = LowRank(problem, options.tol, rng, options.rank)
-        found = run_solver(solver, partial(solver.begin, start), options.limits(problem, recorder))
+        found = solver.run(partial(solver.begin, start), options.limits(problem, recorder))
     else:
         found = _solve_convex(kind, problem, options, recorder, rng, start)
         if options.rank is not None and options.rank < _factor(found.state).shape[1]:
@@ -175,7 +164,7 @@ def solve(
             if found.ending.is_early:  # only truncate the metric
                 found = replace(found, state=solver.resume(near))
             else:
-                restricted = run_solver(solver, partial(solver.resume, near), options.limits(problem, recorder))
+                restricted = solver.run(partial(solver.resume, near), options.limits(problem, recorder))
                 found = replace(restricted, n_iter=found.n_iter + restricted.n_iter)
     thresholds, factor = found.state.thresholds, _factor(found.state)
     squared = found.state.squared if found.state.factor is not None else None
@@ -231,7 +220,7 @@ def run_roughly(
     else:
         solver = Factor(problem, tol, rng, proves=False)
     limits = RunLimits(0.0, n_steps, watch, stop_if_separable=options.alpha == 0.0)
-    return run_solver(solver, partial(solver.begin, start), limits)
+    return solver.run(partial(solver.begin, start), limits)
 
 
 def _kind(problem: Problem, options: Options) -> type[Solver]:
@@ -281,7 +270,7 @@ def _solve_convex(
     solver = kind(problem, limits.tol, rng)
     if isinstance(solver, (Factor, LowRank)) and not options.proves:
         solver.proves = False
-    found = run_solver(solver, partial(solver.begin, start), limits)
+    found = solver.run(partial(solver.begin, start), limits)
     if found.ending is Ending.SEPARABLE:
         # Not recorded, since its penalties differ from this objective's.
         found = max_margin(kind, problem, found, rng, replace(limits, watch=recorder.watch))
