@@ -16,7 +16,7 @@ import torch
 import closefar as cf
 from closefar.noise import NOISES
 from closefar.rows import Differences, rows_of
-from closefar.rows.fused import FAST, FINEST, KINDS, PRECISE, Pass, RowPasses
+from closefar.rows.fused import FAST, FINEST, KINDS, PRECISE, FusedPasses, Pass
 
 # The paper's estimator: one fit, without choosing a penalty and flips.
 PAPER: dict[str, Any] = {"alpha": 0.0, "flip_rate": 0.0}
@@ -62,31 +62,29 @@ def eager(rows: torch.Tensor, signs: torch.Tensor, factor: torch.Tensor, thresho
     return loss, pulled.sum(dtype=torch.float64), rows.T @ (projected * pulled[:, None])
 
 
-def bench_passes(n: int, d: int, rank: int) -> None:
+def bench_passes(n: int, d: int) -> None:
     rows, labels, factor, threshold = make_rows(n, d, d)
     other = torch.empty_like(rows)
     read_once = seconds(lambda: other.copy_(rows)) / 2.0
     fused, signs = Differences(rows).rough, labels.float()
-    assert isinstance(fused.passes, RowPasses), fused.engine
+    assert isinstance(fused.passes, FusedPasses), fused.engine
     weights = fused.row_array(np.broadcast_to(1.0 / n, n))
     print(f"\n{n:,} rows of {d} columns; read once: {1e3 * read_once:.2f} ms")
-    for point in (factor @ factor.T, factor[:, :rank]):
-        what = f"rank {point.shape[1]}" if point.shape[1] < d else "full rank"
-        used = torch.from_numpy(factor[:, : point.shape[1]] if point.shape[1] < d else factor).float().to(CARD)
-        plain = seconds(lambda used=used: eager(rows, signs, used, threshold))
-        print(f"  {what:9s} eager torch {1e3 * plain:6.2f} ms, {plain / read_once:5.2f} x read once")
-        for name, level in LEVELS.items():
+    point, used = factor @ factor.T, torch.from_numpy(factor).float().to(CARD)
+    plain = seconds(lambda: eager(rows, signs, used, threshold))
+    print(f"  eager torch {1e3 * plain:6.2f} ms, {plain / read_once:5.2f} x read once")
+    for name, level in LEVELS.items():
 
-            def run(point: np.ndarray = point, level: int = level) -> None:
-                for _ in range(10):
-                    Pass(fused.passes.rows, labels, None, point, threshold, KINDS["logistic"], 1.0, level).start()
+        def run(level: int = level) -> None:
+            for _ in range(10):
+                Pass(fused.passes.rows, labels, None, point, threshold, KINDS["logistic"], 1.0, level).start()
 
-            taken = seconds(run) / 10.0
-            print(
-                f"  {what:9s} {name:11s} {1e3 * taken:6.2f} ms, {taken / read_once:5.2f} x read once, "
-                f"{plain / taken:4.1f} x faster than eager torch"
-            )
-    alone = seconds(lambda: fused.rough.margin_pass(LOGISTIC, labels, weights, factor @ factor.T, threshold))
+        taken = seconds(run) / 10.0
+        print(
+            f"  {name:11s} {1e3 * taken:6.2f} ms, {taken / read_once:5.2f} x read once, "
+            f"{plain / taken:4.1f} x faster than eager torch"
+        )
+    alone = seconds(lambda: fused.rough.margin_pass(LOGISTIC, labels, weights, point, threshold))
     print(f"  a precise pass with its sums on the host: {1e3 * alone:.2f} ms, {alone / read_once:.2f} x read once")
 
 
@@ -183,7 +181,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=100)
     given = parser.parse_args()
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
-    bench_passes(given.pairs, given.features, rank=16)
+    bench_passes(given.pairs, given.features)
     bench_errors(min(given.pairs, 2_000_000), given.features)
     bench_index(100_000, given.fit_pairs, given.features)
     bench_fit(given.fit_pairs, given.features)

@@ -23,7 +23,7 @@ from closefar.solve import (
     SideRates,
     solve_with_flips,
 )
-from closefar.solve.flips import Answers
+from closefar.solve.flips import FlipAnswers
 from paper_estimator import PAPER
 
 
@@ -393,7 +393,7 @@ def test_a_prior_does_not_pull_those_who_answer_at_random():
     rng = np.random.default_rng(0)
     right = np.where(rng.random(900) < 0.9, 0.95, 0.05)
     right[:300] = np.where(rng.random(300) < 0.5, 0.95, 0.05)
-    answers = Answers(
+    answers = FlipAnswers(
         Differences(np.zeros((900, 1))),
         right,
         np.zeros(900, dtype=int),
@@ -413,7 +413,7 @@ def test_a_prior_does_not_make_the_shares_of_all_too_low():
     n_annotators, each = 20, 60
     n = n_annotators * each
     is_expected = np.where(rng.random(n) < 0.2, rng.random(n) < 0.5, rng.random(n) < 0.9)
-    answers = Answers(
+    answers = FlipAnswers(
         Differences(np.zeros((n, 1))),
         np.where(is_expected, 0.9, 0.1),
         np.zeros(n, dtype=int),

@@ -554,7 +554,7 @@ def spoil_at(step, spoil, monkeypatch):
 )
 @pytest.mark.parametrize("kind", ["npy", "parquet"])
 def test_a_file_that_is_lost_while_it_is_read_is_named(kind, spoil, words, tmp_path, monkeypatch):
-    monkeypatch.setattr(streamed, "HOLD_BYTES", 0)
+    monkeypatch.setattr(streamed, "HELD_FILE_BYTES", 0)
     monkeypatch.setattr(blocks, "KEEP_BYTES", 0)
     for module in (chunks, numpy_chunks):
         monkeypatch.setattr(module, "CHUNK_BYTES", 1 << 16)

@@ -8,7 +8,7 @@ import pytest
 
 import closefar as cf
 from closefar.errors import InvalidValueError, Sentence, command_words, either, joined, printable, setting, words_of
-from closefar.solve.certificate import Outcome, advise
+from closefar.solve.certificate import Outcome, advise_outcome
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_an_invalid_value_can_be_read_by_programs() -> None:
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_no_outcome_names_a_parameter(outcome: Outcome) -> None:
-    said = command_words(advise(outcome, gap=1e-3, is_proven=True, tol=1e-6, rank=2, max_iter=7))
+    said = command_words(advise_outcome(outcome, gap=1e-3, is_proven=True, tol=1e-6, rank=2, max_iter=7))
     assert "=" not in said
     assert "_" not in said
 

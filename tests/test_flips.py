@@ -15,7 +15,7 @@ from closefar.solve import CloseFar, Objective, Options, Outcome, Passes
 from closefar.solve import flips as flipped
 from closefar.solve.certificate import Certificate
 from closefar.solve.flips import Alternating, FlippedCloseFar, best_flip_rate, best_two_rates
-from closefar.solve.loop import Ending, Limits, run
+from closefar.solve.loop import Ending, RunLimits
 from paper.synthetic import paper_pairs
 from paper_estimator import PAPER
 
@@ -207,7 +207,7 @@ def test_the_climb_can_start_by_itself():
     options = Options(alpha=0.0, rank=None, has_constant=False, solver="auto", tol=1e-6, max_iter=100)
     likelihood = FlippedCloseFar(NOISES["logistic"], labels.astype(float), weights, 0.1)
     solver = Alternating(options.problem(objective), np.random.default_rng(0), likelihood, estimate=True, rank=None)
-    found = run(solver, solver.start, Limits(0.0, 100, lambda *_: None))
+    found = solver.run(solver.start, RunLimits(0.0, 100, lambda *_: None))
     learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(z, labels)
     assert found.state.objective == pytest.approx(learner.certificate_.loss, abs=1e-6)
     assert found.state.memory.likelihood.flip_rate == pytest.approx(learner.flip_rate_, abs=1e-3)
@@ -241,13 +241,14 @@ def record(monkeypatch):
     """What the convex fits and the climb have given."""
     found = {"solve": [], "run": [], "run_roughly": []}
     for name, kept in found.items():
-        function = getattr(flipped, name)
+        place = Alternating if name == "run" else flipped
+        function = getattr(place, name)
 
         def recorded(*args, function=function, kept=kept, **kwargs):
             kept.append(function(*args, **kwargs))
             return kept[-1]
 
-        monkeypatch.setattr(flipped, name, recorded)
+        monkeypatch.setattr(place, name, recorded)
     return found
 
 

@@ -72,18 +72,16 @@ POINTERS = {
 }
 
 
-def compile_pass(width, rank, level, kind, weighted=False, are_planes=True):
-    launch = Launch.of(width, rank, level, are_planes=are_planes)
+def compile_pass(width, level, kind, weighted=False, are_planes=True):
+    launch = Launch.of(width, level, are_planes=are_planes)
     plane = f"tensordesc<fp16[{launch.rows},{width}]>" if are_planes else "*fp32"
     constants = {
         "d": width - 4,
         "D": width,
-        "K": rank,
         "B": launch.rows,
         "KIND": kind,
         "LEVEL": level,
         "ARE_PLANES": are_planes,
-        "OF_FACTOR": rank != width,
         "WEIGHTED": weighted,
         "STAGES": launch.stages,
     }
@@ -92,39 +90,23 @@ def compile_pass(width, rank, level, kind, weighted=False, are_planes=True):
 
 
 @pytest.mark.parametrize(
-    ("width", "rank", "level"),
-    [(16, 16, FINEST), (32, 32, FINEST), (64, 64, FINEST), (128, 16, PRECISE)]
-    + [(128, 128, level) for level in (FAST, PRECISE, FINEST)],
+    ("width", "level"), [(16, FINEST), (32, FINEST), (64, FINEST), (128, FAST), (128, PRECISE), (128, FINEST)]
 )
-def test_passes_fit_the_chip(width, rank, level, tmp_path):
-    compiled = compile_pass(width, rank, level, KINDS["logistic"])
+def test_passes_fit_the_chip(width, level, tmp_path):
+    compiled = compile_pass(width, level, KINDS["logistic"])
     assert ("wgmma" in compiled.asm["ptx"]) == (width > 32)  # small blocks use the tensor cores in another way
-    check(compiled, tmp_path, stack=STACK if rank >= 64 else 0)
+    check(compiled, tmp_path, stack=STACK if width >= 64 else 0)
 
 
 @pytest.mark.parametrize("width", [32, 128])
 def test_passes_over_rows_as_stored_fit_the_chip(width, tmp_path):
-    compiled = compile_pass(width, width, FINEST, KINDS["logistic"], are_planes=False)
+    compiled = compile_pass(width, FINEST, KINDS["logistic"], are_planes=False)
     check(compiled, tmp_path, stack=1024 if width == 128 else STACK)  # splitting rows takes registers
 
 
 @pytest.mark.parametrize("kind", [*(KINDS[name] for name in NOISES), CURVED])
 def test_passes_of_each_noise_fit_the_chip(kind, tmp_path):
-    check(compile_pass(128, 128, FINEST, kind, weighted=True), tmp_path, stack=STACK)
-
-
-@pytest.mark.parametrize("width", [20, 100])
-def test_graph_passes_fit_the_chip(width, tmp_path):
-    types = {
-        **dict.fromkeys(("POINTS", "IMAGES", "LENGTHS", "WEIGHTS", "PULLED"), "*fp32"),
-        "STARTS": "*i64",
-        "NEIGHBOURS": "*i32",
-        "SIGNS": "*i8",
-        "threshold": "fp32",
-        "SUMS": "*fp64",
-    }
-    constants = {"WIDTH": width, "B": 32, "KIND": 0, "WEIGHTED": True, "STAGES": 2}
-    check(compile_for_hopper(kernels.graph_kernel, types, constants, 4, 2), tmp_path)
+    check(compile_pass(128, FINEST, kind, weighted=True), tmp_path, stack=STACK)
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -197,15 +179,6 @@ def test_passes_agree_with_numpy(name, kind, is_weighted, card):
         assert np.linalg.norm(found.gradient - gradient) <= accuracy * np.linalg.norm(gradient)
     fast = finest.rough.rough.margin_pass(NOISES[name], *given, matrix, threshold)
     assert np.linalg.norm(fast.gradient - gradient) <= 5e-2 * np.linalg.norm(gradient)
-    factor = np.linalg.cholesky(matrix)[:, :8]
-    of_factor = finest.factor_pass(NOISES[name], *given, factor, threshold)
-    if of_factor is not None:
-        loss, slope, curvature, gradient = expected(NOISES[name], rows, signs, weights, factor @ factor.T, threshold)
-        assert abs(of_factor.loss - loss) <= 1e-7 * max(loss, 1.0)
-        assert abs(of_factor.slope - slope) <= 1e-6
-        accuracy = 1e-3 if kind == "one enormous row" else 2e-5
-        assert np.linalg.norm(of_factor.gradient - gradient @ factor) <= accuracy * np.linalg.norm(gradient @ factor)
-    assert (of_factor is None) <= (kind == "one enormous row")
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
@@ -269,6 +242,6 @@ def test_pairs_by_index_agree_with_numpy(card):
     pairs = cf.Tuples(points, index)
     plain = cf.LinearMetricLearner(tol=1e-8, **PAPER).fit(pairs, labels)
     learner = cf.LinearMetricLearner(tol=1e-8, device="cuda", **PAPER).fit(pairs, labels)
-    assert "graph" in learner.fit_.engine
+    assert "planes" in learner.fit_.engine
     assert abs(plain.certificate_.loss - learner.certificate_.loss) <= 1e-8
     np.testing.assert_allclose(plain.predict_proba(pairs), learner.predict_proba(pairs), atol=1e-6)

@@ -116,7 +116,6 @@ def test_the_operator_and_its_adjoint(case):
     same(rows.quadratic_forms(STEP), np.einsum("nij,ij->n", forms, STEP))
     same(rows.squared_distances(FACTOR), np.einsum("nij,ij->n", forms, FACTOR @ FACTOR.T))
     same(rows.outer(rows.row_array(c)), np.einsum("nij,n->ij", forms, c))
-    same(rows.factor_gradient(FACTOR, rows.row_array(c)), np.einsum("nij,n,jk->ik", forms, c, FACTOR))
 
 
 def test_projections(case):

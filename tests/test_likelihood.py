@@ -8,7 +8,7 @@ from closefar.noise import NOISES
 from closefar.rows import Differences, source
 from closefar.solve import CloseFar
 from closefar.solve import likelihood as likelihoods
-from closefar.solve.flips import FlippedCloseFar, SoftCloseFar, best_flip_rate
+from closefar.solve.flips import FlippedCloseFar, SoftCloseFar, _undecided, best_flip_rate
 from closefar.solve.likelihood import Likelihood, Terms
 
 N = 400
@@ -339,10 +339,9 @@ def test_the_best_rate_at_given_distances(noise):
 
 def test_labels_are_undecided_near_the_threshold(noise):
     mixture = FlippedCloseFar(noise, SIGNS, WEIGHTS, 0.1)
-    assert mixture.share_undecided(ROWS, np.full(N, 2.9), TAU) == pytest.approx(1.0, rel=1e-12)
-    right = noise.cdf(SIGNS * (SQUARED - 2.9))
-    expected = np.sum(4.0 * WEIGHTS * right * (1.0 - right))
-    assert mixture.share_undecided(ROWS, SQUARED, TAU) == pytest.approx(expected, rel=1e-12)
+    for squared, expected in ((2.9, 1.0), (1e3, 0.0)):
+        right = mixture.right(ROWS, np.full(N, squared), TAU)
+        assert ROWS.total(ROWS.map(_undecided, right, mixture.weights)) == pytest.approx(expected, abs=1e-12)
 
 
 def test_softened_labels_touch_the_mixture_from_above(noise):

@@ -17,11 +17,10 @@ from closefar.solve import CloseFar, Objective, Options, Passes, ignore_progress
 from closefar.solve import low_rank as dual
 from closefar.solve.centre import Centred
 from closefar.solve.flips import FlippedCloseFar, SoftCloseFar
-from closefar.solve.loop import run
 from closefar.solve.low_rank import (
     Factor,
     Factored,
-    Model,
+    FactorModel,
     Spectrum,
     add_or_drop_directions,
     leading_factor,
@@ -81,7 +80,6 @@ def test_wide_rows_agree_with_mapped_rows(dtype, as_pairs):
             lambda each: each.squared_distances(factor),
             lambda each: each.inner(each.forward(factor), each.forward(factor)),
             lambda each: each.backward(each.forward(factor), numbers),
-            lambda each: each.factor_gradient(factor, numbers),
             lambda each: each.outer(numbers),
             lambda each: each.quadratic_forms(factor @ factor.T - np.eye(rows.n_columns)),
             lambda each: each.rotated_moments(np.abs(numbers), (numbers,), turn)[0],
@@ -207,7 +205,7 @@ def test_the_model_is_inverted():
     place = factored.at(*leading_factor(factored, 4))
     spectrum = Spectrum.of(factored, place)
     shifted = spectrum.values - spectrum.values[0] + 0.1
-    model = Model(problem.alpha, False, shifted, spectrum.vectors)
+    model = FactorModel(problem.alpha, False, shifted, spectrum.vectors)
     right = np.random.default_rng(0).standard_normal(place.factor.shape)
     solved = model.inverse(place, right)
     matrix = (spectrum.vectors * shifted) @ spectrum.vectors.T
@@ -351,7 +349,7 @@ def test_a_limited_rank_of_many_columns(alpha):
     options = Options(alpha, 3, has_constant=False, solver="factor", tol=1e-6, max_iter=500)
     problem = options.problem(objective)
     plain = Factor(problem, 1e-6, np.random.default_rng(0), 3)
-    found = run(plain, plain.start, options.limits(problem, ignore_progress)).state
+    found = plain.run(plain.start, options.limits(problem, ignore_progress)).state
     assert certificate.objective <= found.objective + 1e-6
 
 

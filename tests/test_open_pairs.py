@@ -30,7 +30,7 @@ N = 1200
 @pytest.fixture(autouse=True)
 def _streamed(monkeypatch):
     """Nothing is held in memory, however small it is, chunks are small, and no thread outlives a test."""
-    monkeypatch.setattr(streamed, "HOLD_BYTES", 0)
+    monkeypatch.setattr(streamed, "HELD_FILE_BYTES", 0)
     for module in (chunks, numpy_chunks):
         monkeypatch.setattr(module, "CHUNK_BYTES", 0)
         monkeypatch.setattr(module, "_FEWEST_ROWS", 200)

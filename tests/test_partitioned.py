@@ -50,7 +50,6 @@ OPERATIONS = {
     "inner": lambda rows: rows.gather(rows.inner(rows.forward(FACTOR), rows.forward(FACTOR + 1.0))),
     "outer": lambda rows: rows.outer(rows.row_array(C)),
     "backward": lambda rows: rows.backward(rows.forward(FACTOR), rows.row_array(C)),
-    "factor gradient": lambda rows: rows.factor_gradient(FACTOR, rows.row_array(C)),
     "numbers of rows": lambda rows: rows.gather(rows.row_numbers()),
     "fourth moments": lambda rows: rows.rotated_moments(rows.row_array(C), (rows.row_array(SIGNS),), MATRIX)[0],
     "columns of sums": lambda rows: rows.rotated_moments(rows.row_array(C), (rows.row_array(SIGNS),), MATRIX)[1],

@@ -6,7 +6,7 @@ import pytest
 import closefar as cf
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
-from closefar.solve import CloseFar, MarginCurvature, Objective, Passes, State
+from closefar.solve import CloseFar, Objective, Passes, State
 from closefar.solve import newton as newton_module
 from closefar.solve.newton import HessianSampler, Newton
 from closefar.solve.problem import Cone, Problem
@@ -117,8 +117,8 @@ def test_judgements_that_matter_are_drawn_more_often():
     z[:10] *= 30.0
     objective = objective_of(z, labels)
     lengths = objective.source.squared_distances(np.eye(3))
-    curvature = MarginCurvature(np.full(4000, 1.0 / 4000), np.ones((1, 1)))
-    chances = HessianSampler(objective, RNG(0))._chances(curvature.distance, 200)
+    sampler = HessianSampler(objective, RNG(0))
+    chances = sampler._chances(np.full(4000, 1.0 / 4000) * sampler.lengths**2, 200)
     assert np.all(chances[:10] > 0.2)
     assert np.all(chances[np.argsort(-lengths)[:5]] == 1.0)
     assert np.all(chances >= 0.5 * 200 / 4000)

@@ -148,7 +148,7 @@ def test_the_quadratic_model_has_the_slope_of_the_risk(splitting):
 def test_models_are_solved_to_a_share_of_the_last_decrement(monkeypatch, n, share):
     """A larger share from 64 judgements for each of the three unknowns of M on, unless the problem is small."""
     assert newton_at(n=n)[0].inexactness == 1e-9
-    monkeypatch.setattr(newton_module, "_FEW_JUDGEMENTS", 0)
+    monkeypatch.setattr(newton_module, "_EXACT_JUDGEMENTS", 0)
     for decrement, expected in ((1.0, share), (1e-3, 1e-3 * share), (0.0, 1e-15)):
         solver, state = newton_at(n=n, decrement=decrement)
         state, program = planned(state, 1e-3)
@@ -477,7 +477,7 @@ def test_fista_restarts_where_a_step_turns_back():
         state = solver.step(state)
     memory, push = replace(state.memory, momentum=20.0), 0.3 * np.eye(2)
     matrix = state.matrix - push
-    away = replace(memory.here, matrix=matrix, squared=solver.problem.objective.quadratic_forms(matrix))
+    away = memory.before._replace(matrix=matrix, squared=solver.problem.objective.quadratic_forms(matrix))
     beyond = solver.step(replace(state, memory=replace(memory, before=away)))
     assert beyond.memory.momentum == 1.0
     assert np.sum((beyond.matrix - state.matrix) * push) > 0  # it stopped beyond the optimum
@@ -620,7 +620,7 @@ def test_a_step_of_the_factor_is_halved_until_it_gains_a_share_of_the_slope(monk
     """Along a direction of length and slope one."""
     monkeypatch.setattr(factor_module, "prove_bound", lambda point, tol: 0.1)
     gradient = np.array([[0.6, 0.0], [0.0, 0.8]])
-    steps = ((gradient, gradient),)
+    steps = ((gradient, gradient, 1.0),)
     solver, state = factor_at(factor=np.zeros((2, 2)), gradient=gradient, steps=steps, value=0.0)
     solver._evaluate = going(state.memory, lambda length: -share * length if length <= 1.0001 * longest else 1.0)
     moved = solver.step(state)
@@ -634,7 +634,7 @@ def test_a_step_of_the_factor_is_halved_until_it_gains_a_share_of_the_slope(monk
 @pytest.mark.parametrize(("turn", "is_kept"), [(1.0, True), (-1.0, False), (0.0, False)])
 def test_steps_are_remembered_where_the_risk_curves_upwards(turn, is_kept):
     gradient = np.array([[0.6, 0.0], [0.0, 0.8]])
-    old = tuple((k * gradient, gradient) for k in range(1, 13))
+    old = tuple((k * gradient, gradient, float(k)) for k in range(1, 13))
     for steps in ((), old):
         solver, state = factor_at(gradient=gradient, steps=steps)
         last = state.memory
@@ -694,13 +694,14 @@ def test_the_direction_of_descent_is_that_of_the_bfgs_formula(n_steps):
     rng = RNG(2)
     gradient, steps = rng.standard_normal((3, 2)), rng.standard_normal((n_steps, 3, 2))
     changes = steps * rng.uniform(0.5, 2.0, steps.shape)
-    inverse = np.eye(6)
+    inverse = first = np.diag(np.arange(1.0, 7.0))
     if n_steps:
-        inverse *= np.sum(steps[-1] * changes[-1]) / np.sum(changes[-1] ** 2)
+        inverse = first * np.sum(steps[-1] * changes[-1]) / np.sum(changes[-1].ravel() @ first @ changes[-1].ravel())
     for s, y in zip(steps.reshape(-1, 6), changes.reshape(-1, 6), strict=True):
         turn = np.eye(6) - np.outer(s, y) / (s @ y)
         inverse = turn @ inverse @ turn.T + np.outer(s, s) / (s @ y)
-    found = factor_module._two_loop(gradient, tuple(zip(steps, changes, strict=True)))
+    pairs = tuple((step, change, np.sum(step * change)) for step, change in zip(steps, changes, strict=True))
+    found = factor_module._two_loop(gradient, pairs, lambda matrix: matrix * np.diag(first).reshape(3, 2))
     np.testing.assert_allclose(found.ravel(), -inverse @ gradient.ravel(), rtol=1e-9)
 
 

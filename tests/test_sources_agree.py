@@ -235,7 +235,7 @@ def test_every_form_gives_the_same_fit(form, is_held, data, reference, tmp_path,
 
 def _check_form(form, is_held, data, reference, tmp_path, monkeypatch):
     if not is_held:
-        monkeypatch.setattr(streamed, "HOLD_BYTES", 0)
+        monkeypatch.setattr(streamed, "HELD_FILE_BYTES", 0)
         for module in (chunks, numpy_chunks):
             monkeypatch.setattr(module, "CHUNK_BYTES", 0)
             monkeypatch.setattr(module, "_FEWEST_ROWS", 300)
@@ -259,7 +259,7 @@ def test_the_command_line_gives_the_same_fit(form, is_large, data, reference, tm
 
     if is_large:
         monkeypatch.setattr(sizes, "MOST_BYTES", 0)
-        monkeypatch.setattr(streamed, "HOLD_BYTES", 0)
+        monkeypatch.setattr(streamed, "HELD_FILE_BYTES", 0)
     FORMS[form](data, tmp_path)
     file = tmp_path / {"Parquet folder": "parts", "Parquet of two sides": "z.parquet"}.get(form, "z.csv.gz")
     model, out = tmp_path / "model.closefar", tmp_path / "predicted.parquet"

@@ -10,10 +10,10 @@ import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, wait
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +142,7 @@ def combined(combine: Combine, results: Sequence[Any]) -> Any:
 def loaded(load: Load, task: Any, shared: Any, number: int, n_partitions: int) -> Any:
     """Load a partition; an error says which one it is."""
     try:
-        return load(task, shared)
+        return load(_computed(task), shared)
     except Exception as error:
         where = f" from {task}" if isinstance(task, str) else ""
         raise PartitionError(
@@ -164,15 +164,11 @@ class LocalEngine(Engine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._room = HOLD_BYTES
+        self.room = HOLD_BYTES  # left, in bytes
 
     def load(self, load: Load, tasks: Sequence[Any], shared: Any) -> list[Ref]:
         n, shared = len(tasks), _computed(shared)
-
-        def load_computed(task: Any, shared: Any) -> Any:
-            return load(_computed(task), shared)
-
-        return [_Here(self, partial(loaded, load_computed, task, shared, at, n), ()) for at, task in enumerate(tasks)]
+        return [_Here(self, partial(loaded, load, task, shared, at, n), ()) for at, task in enumerate(tasks)]
 
     def keep(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
         return [_Here(self, function, items) for items in zip(*columns, strict=True)]
@@ -190,18 +186,7 @@ class LocalEngine(Engine):
         return combined(combine, [result.small for result in results]), results if keeps else []
 
     def describe(self, n_partitions: int) -> str:
-        return f"NumPy, {n_partitions:,} partition{'s' if n_partitions != 1 else ''} in this process"
-
-    def has_room(self, value: Any) -> bool:
-        """Whether a value of this size can be held; if so, there is less room from now on."""
-        size = int(getattr(value, "nbytes", 0))
-        if size > self._room:
-            return False
-        self._room -= size
-        return True
-
-    def make_room(self, value: Any) -> None:
-        self._room += int(getattr(value, "nbytes", 0))
+        return f"NumPy, {_counted(n_partitions, 'partition')} in this process"
 
 
 class _Here:
@@ -213,23 +198,28 @@ class _Here:
         self._items = items
         self._held: Any = None
 
-    @property
-    def is_held(self) -> bool:
-        return self._held is not None
-
     def value(self, found: dict[_Here, Any]) -> Any:
         if self._held is not None:
             return self._held
         if self not in found:
             found[self] = self._function(*(_value(item, found) for item in self._items))
-            are_held = all(item.is_held for item in self._items if isinstance(item, _Here))
-            if are_held and self._engine.has_room(found[self]):
+            are_held = all(item._held is not None for item in self._items if isinstance(item, _Here))
+            if are_held and _size(found[self]) <= self._engine.room:
+                self._engine.room -= _size(found[self])
                 self._held = found[self]
         return found[self]
 
     def __del__(self) -> None:
         if self._held is not None:
-            self._engine.make_room(self._held)
+            self._engine.room += _size(self._held)
+
+
+def _size(value: Any) -> int:
+    return int(getattr(value, "nbytes", 0))
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'s' if n != 1 else ''}"
 
 
 def _value(item: Any, found: dict[_Here, Any]) -> Any:
@@ -249,7 +239,7 @@ def _computed(value: Any) -> Any:
 # Parameters of glibc's mallopt, and bytes: arrays up to this size are taken from memory that was used before, and so
 # much of it is kept.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_REUSED = 1 << 25
+_REUSED = 1 << 25  # 32 MiB: blocks of rows and their products
 
 
 @lru_cache(maxsize=1)
@@ -304,7 +294,7 @@ class DaskEngine(Engine):
         kept: list[Future] = []
         if keeps:
             kept = self._map("pass", function, *columns)
-            results = self._map("small", _small, kept)
+            results = self._map("small", partial(replace, kept=()), kept)
         else:
             results = self._map("sum", function, *columns)
         while len(results) > FAN_IN:
@@ -322,9 +312,7 @@ class DaskEngine(Engine):
                 future.release()
 
     def describe(self, n_partitions: int) -> str:
-        n_workers = len(self._client.ncores())
-        partitions = f"{n_partitions:,} partition{'s' if n_partitions != 1 else ''}"
-        return f"Dask, {partitions} on {n_workers:,} worker{'s' if n_workers != 1 else ''}"
+        return f"Dask, {_counted(n_partitions, 'partition')} on {_counted(len(self._client.ncores()), 'worker')}"
 
     def _map(self, name: str, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Future]:
         """Call a function for each partition; `name` is that of the tasks in Dask's dashboard."""
@@ -339,7 +327,7 @@ class DaskEngine(Engine):
     def _gather(self, futures: list[Future]) -> list[Any]:
         from distributed import KilledWorker
 
-        with self._watched(futures) as watch:
+        with _Watch(self._client, futures) as watch:
             try:
                 return self._waited(futures)
             except KilledWorker as error:
@@ -367,15 +355,6 @@ class DaskEngine(Engine):
             self._client.cancel(futures, force=True)
             raise
 
-    @contextmanager
-    def _watched(self, futures: list[Future]) -> Iterator[_Watch]:
-        watch = _Watch(self._client, futures)
-        watch.start()
-        try:
-            yield watch
-        finally:
-            watch.finish()
-
 
 class _Watch(threading.Thread):
     """Cancels what is waited for if the cluster has no workers for a while, which would otherwise wait for ever."""
@@ -387,6 +366,13 @@ class _Watch(threading.Thread):
         self._is_over = threading.Event()
         self.has_given_up = False
 
+    def __enter__(self) -> _Watch:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over.set()
+
     def run(self) -> None:
         since = time.monotonic()
         while not self._is_over.wait(_INTERVAL_S):
@@ -396,9 +382,6 @@ class _Watch(threading.Thread):
                 self.has_given_up = True
                 self._client.cancel(self._futures, force=True)
                 return
-
-    def finish(self) -> None:
-        self._is_over.set()
 
     def _has_workers(self) -> bool:
         try:
@@ -419,10 +402,6 @@ class _Alone(Movable):
             return self._function(*items)
 
 
-def _small(result: TaskResult) -> TaskResult:
-    return TaskResult(result.small)
-
-
 def _joined(combine: Combine, results: Sequence[TaskResult]) -> TaskResult:
     return TaskResult(combine([result.small for result in results]))
 
@@ -434,19 +413,9 @@ def engine_for(client: Any = None) -> Engine:
     """
     if isinstance(client, Engine):
         return client
-    client = _current_client() if client is None else client
-    if client is None:
-        return LocalEngine()
-    return DaskEngine(client)
+    if client is None and "distributed" in sys.modules:  # which without a client need not even be imported
+        from distributed import get_client
 
-
-def _current_client() -> Any:
-    """The client that was made last, if any; without one, distributed need not even be imported."""
-    if "distributed" not in sys.modules:
-        return None
-    from distributed import get_client
-
-    try:
-        return get_client()
-    except ValueError:
-        return None
+        with suppress(ValueError):  # there is none
+            client = get_client()
+    return LocalEngine() if client is None else DaskEngine(client)

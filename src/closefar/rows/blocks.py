@@ -29,25 +29,25 @@ from closefar.arrays import (
     to_numpy,
 )
 from closefar.noise import Noise
-from closefar.rows.fused import AsStored, Passes, fused_terms, made, passes_over, why_not_fused, why_not_here
+from closefar.rows.fused import AsStored, FusedPasses, fused_terms, passes_or_reason, why_not_fused, why_not_here
 from closefar.rows.source import Coordinates, MarginSums, MarginTerms, Pulling, RowSource, concatenated, slices
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Products with one block of rows, in the library of its array: each row is a column of the block.
 
 
-_LONG = 32  # rows that are reduced at a time
-_MANY_COLUMNS = 48  # from here on, a sum of outer products is limited by its products
+_REDUCED = 32  # rows that are reduced at a time
+_PRODUCT_COLUMNS = 48  # from here on, a sum of outer products is limited by its products
 
 
 def line_extremes(block: Array) -> list[FloatArray]:
     """The largest and minus the smallest entry of each line of a block."""
     d, n = block.shape
-    if is_numpy_array(block) and block.T.flags.c_contiguous and n >= _LONG:
+    if is_numpy_array(block) and block.T.flags.c_contiguous and n >= _REDUCED:
         # Lines that lie side by side are reduced many at a time.
-        wide = block.T[: n - n % _LONG].reshape(-1, _LONG * d)
-        rest = block[:, n - n % _LONG :]
-        lines = np.hstack([wide.max(axis=0).reshape(_LONG, d).T, wide.min(axis=0).reshape(_LONG, d).T, rest])
+        wide = block.T[: n - n % _REDUCED].reshape(-1, _REDUCED * d)
+        rest = block[:, n - n % _REDUCED :]
+        lines = np.hstack([wide.max(axis=0).reshape(_REDUCED, d).T, wide.min(axis=0).reshape(_REDUCED, d).T, rest])
         return [lines.max(axis=1), -lines.min(axis=1)]
     xp = array_namespace(block)
     return list(to_numpy(xp.stack([xp.max(block, axis=1), -xp.min(block, axis=1)])))
@@ -60,7 +60,7 @@ def is_uniform(weights: Array) -> bool:
     return not bool(array_namespace(weights).any(weights != weights[:1]))
 
 
-def scaled_rows(block: Array, centre: FloatArray, scale: FloatArray) -> Array:
+def _scaled_rows(block: Array, centre: FloatArray, scale: FloatArray) -> Array:
     """The rows x = (z - centre) / scale, each a column."""
     centred = block - like(block, centre)[:, None] if np.any(centre) else block
     return centred / like(block, scale)[:, None]
@@ -130,7 +130,7 @@ def weighted_outer(block: Array, coefficients: Array) -> Array:
     If there are many columns of data, the rows of each sign are summed apart: a product with its own transpose
     takes half the time.
     """
-    if not is_numpy_array(block) or len(block) < _MANY_COLUMNS:
+    if not is_numpy_array(block) or len(block) < _PRODUCT_COLUMNS:
         return block @ (block * matching(block, coefficients)).T
     root = matching(block, np.sqrt(np.abs(coefficients)))
     total = np.zeros((len(block), len(block)))
@@ -280,7 +280,7 @@ class BlockRows(RowSource):
     can_project = True
     is_single: bool = False  # computed with in single precision; sums over blocks are in double precision
     n_together: int = 1  # consecutive rows, such as the two legs of a comparison, that no block divides
-    passes: Passes | None = None  # the fused ones, which approach an optimum
+    passes: FusedPasses | None = None  # the fused ones, which approach an optimum
     is_held: bool = False  # in memory as `read` returns them, so that reading takes no time
     stored_in_single: Array | None = None  # all rows as one array of shape (n, d), if they are in single precision
 
@@ -300,7 +300,7 @@ class BlockRows(RowSource):
             return self._with_passes(self.passes.faster)
         return self if isinstance(self._offer, str) else self._with_passes(self._offer)
 
-    def _with_passes(self, passes: Passes) -> BlockRows:
+    def _with_passes(self, passes: FusedPasses) -> BlockRows:
         """Return the same rows with these passes."""
         if passes is self.passes:
             return self
@@ -310,15 +310,11 @@ class BlockRows(RowSource):
         return rows
 
     @cached_property
-    def _offer(self) -> Passes | str:
+    def _offer(self) -> FusedPasses | str:
         """The fused passes over these rows, or why there are none."""
         if not is_on_gpu(self.model):
             return ""
-        return why_not_fused(self.model, self.n_columns) or made(self.fused_passes)
-
-    def fused_passes(self) -> Passes | None:
-        """Return fused passes; None if these rows differ too much in size."""
-        return passes_over(self, self.as_stored)
+        return why_not_fused(self.model, self.n_columns) or passes_or_reason(self)
 
     @property
     def as_stored(self) -> AsStored | None:
@@ -352,11 +348,6 @@ class BlockRows(RowSource):
         self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
     ) -> MarginSums | None:
         return None if self.passes is None else self.passes.margin(noise, signs, weights, matrix, threshold)
-
-    def factor_pass(
-        self, noise: Noise, signs: Array, weights: Array, factor: FloatArray, threshold: float
-    ) -> MarginSums | None:
-        return None if self.passes is None else self.passes.factor(noise, signs, weights, factor, threshold)
 
     def curvature_pass(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
         return None if self.passes is None else self.passes.curvature(curvature, matrix, shift)
@@ -484,14 +475,6 @@ class BlockRows(RowSource):
     def outer(self, coefficients: Array) -> FloatArray:
         return symmetric_in_numpy(summed(weighted_outer(block, coefficients[where]) for where, block in self.blocks()))
 
-    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        turned = matching(self.model, factor).T
-
-        def pulled(where: slice, block: Array) -> Array:
-            return block @ ((turned @ block) * matching(block, coefficients[where])).T
-
-        return to_numpy(summed(pulled(where, block) for where, block in self.blocks()))
-
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
     ) -> tuple[list[Pulling], FloatArray]:
@@ -560,7 +543,7 @@ class BlockRows(RowSource):
         is_weighted = not is_uniform(weights)
 
         def scaled(where: slice, block: Array) -> Array:
-            rows = block if scales_sums else scaled_rows(block, centre, scale)
+            rows = block if scales_sums else _scaled_rows(block, centre, scale)
             return rows * roots(block, weights[where]) if is_weighted else rows
 
         blocks = (scaled(where, block) for where, block in self.blocks())
@@ -573,7 +556,7 @@ class BlockRows(RowSource):
         """Return the diagonal of that second moment alone."""
 
         def squares(where: slice, block: Array) -> Array:
-            rows = scaled_rows(block, centre, scale)
+            rows = _scaled_rows(block, centre, scale)
             return (rows * rows) @ matching(block, weights[where])
 
         return to_numpy(summed(squares(where, block) for where, block in self.blocks()))
@@ -582,7 +565,7 @@ class BlockRows(RowSource):
         """Return a triangular R with R'R = sum_i w_i x_i x_i', without the rounding errors of that sum."""
         found: Array = None
         for where, block in self.blocks():
-            rows = (scaled_rows(block, centre, scale) * roots(block, weights[where])).T
+            rows = (_scaled_rows(block, centre, scale) * roots(block, weights[where])).T
             found = triangle_of(rows if found is None else array_namespace(rows).concat([found, rows]))
         return to_numpy(found)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -107,9 +108,6 @@ class WideRows(MappedRows):
     def squared_distances(self, factor: FloatArray) -> Array:
         return self._source.squared_distances(self._transform @ factor)
 
-    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        return self.backward(self.forward(factor), coefficients)
-
     def quadratic_forms(self, matrix: FloatArray) -> Array:
         if not self._sums_are_safe:
             return super().quadratic_forms(matrix)
@@ -139,32 +137,21 @@ def _symmetric(matrix: FloatArray) -> FloatArray:
 _GRAM_IS_SAFE = 1e-7
 
 # The squared length of a row is d on average; beyond 50 d it is enormous and counts as 10 d.
-_ENORMOUS, _LARGE = 50.0, 10.0
-_MOST_ROUNDS = 100
+_SURELY_LONG, _COUNTED_AS = 50.0, 10.0
+_MOST_ROUNDS = 100  # in each of which the longest row grows by half at least: by 1e17 in all
 
 # Rows that are the only ones to vary in a direction, such as those of a rare category, grow without bound as their
 # weight falls; there is nothing that they are enormous compared with, so they keep it.
 _BOUNDLESS = 1e24
-_N_PROJECTIONS = 32
+_N_PROJECTIONS = 32  # random ones, which bound the length of a row: see `_has_no_enormous`
 
 # From this many columns on, a penalised metric of few points is one of their span alone: full matrices take minutes.
-_MANY_COLUMNS = 1000
+_SPANNED_COLUMNS = 1000
 
 
-def unit_free(
-    source: Rows,
-    weights: Array,
-    *,
-    with_constant: bool = False,
-    blend: float = 0.0,
-    in_units: bool = False,
-    signs: Array = None,
-    finds_null: bool = True,
-) -> tuple[Rows, Coordinates]:
-    """Return the rows in unit-free coordinates, and the coordinates; see `find_coordinates`."""
-    coordinates = find_coordinates(
-        source, weights, with_constant=with_constant, blend=blend, in_units=in_units, signs=signs, finds_null=finds_null
-    )
+def unit_free(source: Rows, weights: Array, **asked: Any) -> tuple[Rows, Coordinates]:
+    """Return the rows in unit-free coordinates, and the coordinates, which are `asked` as of `find_coordinates`."""
+    coordinates = find_coordinates(source, weights, **asked)
     if coordinates.transform.shape[1] == 0:
         raise ValueError(
             "differences must not all be zero, or no direction separates close from far; got only zero rows. "
@@ -217,24 +204,11 @@ def find_coordinates(
     which can be most of the work if there are many columns.  Weights and signs are handles of the source.
     Comparisons count with both of their legs, of half the weight each.
     """
-    if isinstance(source, LegRows):
-        found = find_coordinates(
-            source.legs,
-            source.leg_weights(weights),
-            with_constant=with_constant,
-            blend=blend,
-            in_units=in_units,
-            signs=None if signs is None else source.leg_signs(signs),
-            finds_null=finds_null,
-        )
-        return replace(found, enormous=source.rows_of_legs(found.enormous))
     asked = _Asked(with_constant, blend, in_units, finds_null)
-    counted_less, sizes = _find_robust(source, weights, asked, None)
-    if signs is None or sizes is None or not np.any(to_numpy(source.pick(signs, counted_less.enormous)) < 0):
-        return counted_less
-    in_full = source.map(_is_enormous_and_close(counted_less), sizes, signs)
-    found, _ = _find_robust(source, weights, asked, in_full)
-    return replace(found, enormous=counted_less.enormous)
+    if not isinstance(source, LegRows):
+        return _find(source, weights, signs, asked)
+    found = _find(source.legs, source.leg_weights(weights), None if signs is None else source.leg_signs(signs), asked)
+    return replace(found, enormous=source.rows_of_legs(found.enormous))
 
 
 @dataclass(frozen=True)
@@ -245,6 +219,16 @@ class _Asked:
     blend: float
     in_units: bool
     finds_null: bool
+
+
+def _find(source: BlockRows, weights: Array, signs: Array | None, asked: _Asked) -> Coordinates:
+    """Reduce the weight of enormous rows, except of those that are close."""
+    counted_less, sizes = _find_robust(source, weights, asked, None)
+    if signs is None or sizes is None or not np.any(to_numpy(source.pick(signs, counted_less.enormous)) < 0):
+        return counted_less
+    in_full = source.map(_is_enormous_and_close(counted_less), sizes, signs)
+    found, _ = _find_robust(source, weights, asked, in_full)
+    return replace(found, enormous=counted_less.enormous)
 
 
 def _find_robust(
@@ -264,14 +248,14 @@ def _find_robust(
         if in_full is not None:
             sizes = source.map(_unless, sizes, in_full)
         before, largest = largest, source.extremes(sizes)[1]
-        if largest <= max(_ENORMOUS * usual, 1.5 * before):
+        if largest <= max(_SURELY_LONG * usual, 1.5 * before):
             break
         if largest > _BOUNDLESS:
             alone = source.map(_longer_than(_BOUNDLESS**0.5), sizes)
             return _find_robust(
                 source, weights, asked, alone if in_full is None else source.map(_either, in_full, alone)
             )
-        less = source.map(_reducing(_LARGE * usual), weights, sizes)
+        less = source.map(_reducing(_COUNTED_AS * usual), weights, sizes)
         coordinates = _normalise(source, less * (1.0 / source.total(less)), asked)
     if largest <= ENORMOUS**2 * usual:
         return coordinates, None
@@ -317,11 +301,11 @@ def _has_no_enormous(source: BlockRows, coordinates: Coordinates) -> bool:
     usual = coordinates.transform.shape[1]
     random = np.random.default_rng(0).standard_normal((usual, _N_PROJECTIONS)) / np.sqrt(_N_PROJECTIONS)
     _, largest = source.extremes(source.squared_distances(coordinates.transform @ random))
-    return bool(largest <= _ENORMOUS * usual / 5.0)
+    return bool(largest <= _SURELY_LONG * usual / 5.0)
 
 
 def _normalise(source: BlockRows, weights: Array, asked: _Asked) -> Coordinates:
-    if asked.blend == 1.0 and not asked.with_constant and source.n_columns > _MANY_COLUMNS:
+    if asked.blend == 1.0 and not asked.with_constant and source.n_columns > _SPANNED_COLUMNS:
         spanning = source.spanning()
         if spanning is not None:
             return _within_span(source, weights, spanning, in_units=asked.in_units)

@@ -1,14 +1,13 @@
 """Fused passes on NVIDIA GPUs: where they run, rows as kernels read them, launches, and sums in a fixed order.
 
-Rows that are in tensors on a GPU get `Passes` where the card, the libraries and the number of columns allow; all other
-operations stay those of the array API.  The variable CLOSEFAR_GPU (fused or plain) turns fused passes off.
+Rows that are in tensors on a GPU get `FusedPasses` where the card, the libraries and the number of columns allow; all
+other operations stay those of the array API.  The variable CLOSEFAR_GPU (fused or plain) turns fused passes off.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -17,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from closefar.arrays import Array, FloatArray, is_tensor, like
+from closefar.arrays import Array, FloatArray, is_tensor
 from closefar.noise import NOISES, Noise
 from closefar.rows.source import MarginSums, MarginTerms
 
@@ -77,7 +76,7 @@ def free_for_torch(device: Any) -> int:
 
 # The noises that have a kernel, by name; CURVED is a product with the Hessian, whose second derivatives are given.
 KINDS = {"logistic": 0, "normal": 1, "laplace": 2, "hypsecant": 3}
-CURVED = 4
+CURVED = 4  # beside the numbers of noises
 
 
 def has_kernel(noise: Noise) -> bool:
@@ -95,18 +94,12 @@ class Blocks(Protocol):
     @property
     def model(self) -> Array: ...
 
+    @property
+    def as_stored(self) -> AsStored | None: ...
+
     def read(self, where: slice) -> Array: ...
 
     def blocks(self) -> Iterator[tuple[slice, Array]]: ...
-
-
-class Ends(NamedTuple):
-    """The pairs of each point, point by point: where they begin, the other points, and the numbers of the pairs."""
-
-    starts: Array
-    starts_in_numpy: np.ndarray[tuple[int], np.dtype[np.int64]]
-    others: Array
-    pairs: Array
 
 
 class AsStored(NamedTuple):
@@ -125,13 +118,13 @@ class AsStored(NamedTuple):
 
 # The largest entry becomes at most this: products with the coefficients of a pass, which are at most 1, stay below the
 # largest float16 number, 65,504.
-_LARGEST = 2.0**14
+_LARGEST_HALF = 2.0**14
 
 # Beyond this many times the root mean square of the rows, which is about 1 in unit-free coordinates, the low parts of
 # usual entries would be lost among the smallest float16 numbers.
 _MOST_RANGE = 2.0**17
 
-_USUAL_RANGE = 2.0**5
+_USUAL_RANGE = 2.0**5  # tried first, as nearly all rows are within it
 _ALIGNED = 8  # columns: the copy engine moves multiples of 16 bytes
 
 
@@ -202,18 +195,18 @@ def as_stored(array: Array, usual: FloatArray) -> StoredRows | None:
     if np.any(largest[varies] > _MOST_RANGE * usual[varies]):
         return None
     scales = np.ones(len(largest))
-    scales[varies] = 2.0 ** np.floor(np.log2(_LARGEST / largest[varies]))
+    scales[varies] = 2.0 ** np.floor(np.log2(_LARGEST_HALF / largest[varies]))
     return StoredRows(array, torch.from_numpy(scales.astype(np.float32)).to(array.device))
 
 
 def make_planes(source: Blocks) -> Planes | None:
     """Split rows in two; None if some are so large that float16 numbers can't hold the others precisely."""
-    unit = _LARGEST / _USUAL_RANGE
+    unit = _LARGEST_HALF / _USUAL_RANGE
     planes, largest = _split(source, unit)
     if largest <= _USUAL_RANGE:
         return planes if largest > 0.0 else None
     del planes  # before others take its place
-    return _split(source, 2.0 ** math.floor(math.log2(_LARGEST / largest)))[0] if largest <= _MOST_RANGE else None
+    return _split(source, 2.0 ** math.floor(math.log2(_LARGEST_HALF / largest)))[0] if largest <= _MOST_RANGE else None
 
 
 def _split(source: Blocks, unit: float) -> tuple[Planes, float]:
@@ -236,14 +229,10 @@ def _split(source: Blocks, unit: float) -> tuple[Planes, float]:
 
 FAST, PRECISE, FINEST = 0, 1, 2  # the levels of passes
 
-LOW_RANK = 16
-
 # The largest entry of the point in its unit; those of the rows have theirs.
 _LARGEST_ENTRY = 2.0**6
 
-_SHORTER = 2.0**-3
-
-_TERM_SLOTS, _TERM_ROWS = 1056, 256
+_TERM_SLOTS, _TERM_ROWS = 1056, 256  # of the kernel of known squared distances: eight slots for each of 132 processors
 
 
 def _per_row(sums: MarginSums, n_rows: int) -> MarginSums | None:
@@ -264,15 +253,13 @@ class Launch:
     slots: int
 
     @classmethod
-    def of(cls, width: int, rank: int, level: int, *, are_planes: bool = True) -> Launch:
+    def of(cls, width: int, level: int, *, are_planes: bool = True) -> Launch:
         if not are_planes:
             return cls(rows=32 if width <= 32 else 64, warps=2 if width <= 32 else 8, stages=2, slots=528)
         if width <= 32:
             return cls(rows=32, warps=2, stages=4, slots=2112)
         if width <= 64:
             return cls(rows=128, warps=4, stages=3, slots=528)
-        if rank <= LOW_RANK:
-            return cls(rows=128, warps=8, stages=3, slots=528 if level > 0 else 264)
         return cls(rows=128, warps=8, stages=3 if level > 0 else 4, slots=264 if level > 0 else 132)
 
 
@@ -283,7 +270,7 @@ def _padded(size: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """A pass at a symmetric matrix, or at a factor of up to 16 columns; its coefficients are at most `largest`."""
+    """A pass at a symmetric matrix; its coefficients are at most `largest`."""
 
     rows: Planes | StoredRows
     signs: Array
@@ -297,10 +284,9 @@ class Pass:
     def run(self) -> MarginSums:
         """Run the pass, and wait for its sums."""
         sums, totals, scale = self.start()
-        width, (d, rank) = _padded(len(self.point)), self.point.shape
-        found = _to_host(sums, totals)
+        d, found = len(self.point), _to_host(sums, totals)
         loss, slope, curvature, least_margin = found[:4].tolist()
-        return MarginSums(loss, slope, curvature, least_margin, found[4:].reshape(width, -1)[:d, :rank] * scale)
+        return MarginSums(loss, slope, curvature, least_margin, found[4:].reshape(_padded(d), -1)[:d, :d] * scale)
 
     def start(self) -> tuple[Array, Array, float]:
         """Start the pass; return the sums of each slot, the gradient and its scale, without waiting for them."""
@@ -309,17 +295,15 @@ class Pass:
         from closefar.rows import kernels
 
         rows, point = self.rows, self.point
-        n, (d, rank), place = rows.array.shape[0], point.shape, rows.array.device
-        width, of_factor = _padded(d), rank != d
-        columns = LOW_RANK if of_factor else width
-        launch = Launch.of(width, columns, self.level, are_planes=rows.are_planes)
+        n, d, place = rows.array.shape[0], len(point), rows.array.device
+        width = _padded(d)
+        launch = Launch.of(width, self.level, are_planes=rows.are_planes)
         unit = _power_below(_LARGEST_ENTRY / max(float(np.abs(point).max(initial=0.0)), 1e-30))
-        # Coefficients multiply rows, which are at most 2^14 in their unit, or projections of rows, which may be longer.
-        coefficient_unit = _power_below(1.0 / self.largest) * (_SHORTER / unit if of_factor else 1.0)
-        given = np.zeros((width, columns), dtype=np.float32)
-        given[:d, :rank] = point * unit
+        coefficient_unit = _power_below(1.0 / self.largest)  # coefficients multiply rows of at most 2^14 in their unit
+        given = np.zeros((width, width), dtype=np.float32)
+        given[:d, :d] = point * unit
         sums = torch.empty(launch.slots, 4, dtype=torch.float64, device=place)
-        totals = torch.empty(launch.slots, width * columns, dtype=torch.float32, device=place)
+        totals = torch.empty(launch.slots, width * width, dtype=torch.float32, device=place)
         kernels.pass_kernel[(launch.slots,)](
             *rows.arguments((launch.rows, width)),
             self.signs,
@@ -331,63 +315,23 @@ class Pass:
             totals,
             n,
             -(-n // (launch.slots * launch.rows)) * launch.rows,
-            1.0 / (rows.unit**2 * (unit**2 if of_factor else unit)),
+            1.0 / (rows.unit**2 * unit),
             rows.shrunk,
             coefficient_unit,
             1.0,
-            **{
-                "d": d,
-                "D": width,
-                "K": columns,
-                "B": launch.rows,
-                "STAGES": launch.stages,
-                "ARE_PLANES": rows.are_planes,
-            },
-            **{"KIND": self.kind, "LEVEL": self.level, "OF_FACTOR": of_factor, "WEIGHTED": self.weights is not None},
-            **{"num_warps": launch.warps, "num_stages": launch.stages, "enable_fp_fusion": True},
+            d=d,
+            D=width,
+            B=launch.rows,
+            KIND=self.kind,
+            LEVEL=self.level,
+            ARE_PLANES=rows.are_planes,
+            WEIGHTED=self.weights is not None,
+            STAGES=launch.stages,
+            num_warps=launch.warps,
+            num_stages=launch.stages,
+            enable_fp_fusion=True,
         )
-        scale = 1.0 / (rows.unit**2 * coefficient_unit * (unit if of_factor else 1.0))
-        return sums, totals.sum(0, dtype=torch.float64), scale
-
-
-def run_graph(
-    points: Array, matrix: Array, ends: Ends, signs: Array, weights: Array | None, threshold: float, kind: int
-) -> MarginSums:
-    """Run one pass over pairs of points by index; points are in single precision, M is in double precision."""
-    import torch
-
-    from closefar.rows import kernels
-
-    n, width = points.shape
-    exact = points.to(torch.float64)
-    images = exact @ matrix
-    lengths = (images * exact).sum(1).to(torch.float32)
-    sums = torch.empty(n, 4, dtype=torch.float64, device=points.device)
-    pulled = torch.empty_like(points)
-    kernels.graph_kernel[(n,)](
-        points,
-        images.to(torch.float32),
-        lengths,
-        ends.starts,
-        ends.others,
-        signs,
-        sums if weights is None else weights,
-        float(threshold),
-        sums,
-        pulled,
-        WIDTH=width,
-        B=32,
-        KIND=kind,
-        WEIGHTED=weights is not None,
-        STAGES=2,
-        num_warps=4,
-        num_stages=2,
-        enable_fp_fusion=True,
-    )
-    gradient = exact.T @ pulled.to(torch.float64)
-    found = _to_host(sums, gradient.ravel())
-    loss, slope, curvature = (0.5 * found[:3]).tolist()  # each pair was met from either side
-    return MarginSums(loss, slope, curvature, float(found[3]), found[4:].reshape(width, width))
+        return sums, totals.sum(0, dtype=torch.float64), 1.0 / (rows.unit**2 * coefficient_unit)
 
 
 def run_terms(
@@ -449,50 +393,13 @@ def fused_terms(
 # The fused passes of a source.
 
 
-class Passes(ABC):
-    """The fused passes over the rows of a source; each returns None if what is asked can't be fused."""
-
-    words: str  # what the passes are
-
-    def __init__(self, n_rows: int) -> None:
-        self.n_rows = n_rows
-        self._converted: dict[str, tuple[Array, Array]] = {}
-
-    def converted(self, name: str, given: Array, convert: Callable[[Array], Array]) -> Array:
-        """The array as kernels need it; converted once, as long as the same one is given."""
-        if name not in self._converted or self._converted[name][0] is not given:
-            self._converted[name] = given, convert(given).contiguous()
-        return self._converted[name][1]
-
-    @property
-    def faster(self) -> Passes:
-        """Passes of the next lower level; these, if there are none."""
-        return self
-
-    @abstractmethod
-    def margin(
-        self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
-    ) -> MarginSums | None:
-        """See `RowSource.margin_pass`."""
-
-    def factor(
-        self, noise: Noise, signs: Array, weights: Array, factor: FloatArray, threshold: float
-    ) -> MarginSums | None:
-        """See `RowSource.factor_pass`."""
-        return None
-
-    @abstractmethod
-    def curvature(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
-        """See `RowSource.curvature_pass`."""
-
-
-def made(make: Callable[[], Passes | None]) -> Passes | str:
-    """Return fused passes or, if there are none, the reason."""
+def passes_or_reason(source: Blocks) -> FusedPasses | str:
+    """Return fused passes over rows or, if there are none, the reason."""
     import torch
     from triton.runtime.errors import OutOfResources
 
     try:
-        return make() or "these rows differ too much in size for fused kernels"
+        return _passes_over(source) or "these rows differ too much in size for fused kernels"
     except torch.cuda.OutOfMemoryError:
         torch.cuda.empty_cache()
         return "fused kernels need more memory than the card has left"
@@ -507,13 +414,13 @@ _TAIL = 2.0**8
 
 _BESIDE = 64  # bytes per row
 _CALIBRATED = 1 << 17  # rows
-_MOST_SHRUNK = 1e-6
+_MOST_SHRUNK = 1e-6  # by truncation; a larger share has another cause
 
 # Of the loss of each noise; that of normal noise grows with the margin, of which few are larger.
 _LARGEST_SLOPES = {"logistic": 1.0, "laplace": 1.0, "hypsecant": 2.0, "normal": _TAIL}
 
 
-def passes_over(exact: Blocks, stored: AsStored | None) -> RowPasses | None:
+def _passes_over(exact: Blocks) -> FusedPasses | None:
     """Return fused passes over rows; None if they differ too much in size, or are too many.
 
     Rows become planes or, if there is no room for these, are read as they are stored, if that is in single precision.
@@ -522,13 +429,14 @@ def passes_over(exact: Blocks, stored: AsStored | None) -> RowPasses | None:
         return None
     if _have_room(exact):
         planes = make_planes(exact)
-        return None if planes is None else RowPasses(_calibrated(planes, exact.read(slice(0, _CALIBRATED))))
+        return None if planes is None else FusedPasses(_calibrated(planes, exact.read(slice(0, _CALIBRATED))))
+    stored = exact.as_stored
     found = None if stored is None or stored.array.shape[1] > MOST_COLUMNS else as_stored(stored.array, stored.scales)
     if stored is None or found is None:
         return None
     scales = found.scales.double().cpu().numpy()
     few = found.array[:_CALIBRATED].double() * found.scales
-    return RowPasses(_calibrated(found, few.T), transform=stored.transform / scales[:, None])
+    return FusedPasses(_calibrated(found, few.T), transform=stored.transform / scales[:, None])
 
 
 def _have_room(exact: Blocks) -> bool:
@@ -551,127 +459,72 @@ def _calibrated(rows: Kernel, block: Array) -> Kernel:
     return replace(rows, shrunk=shrunk if abs(shrunk) < _MOST_SHRUNK else 0.0)
 
 
-class RowPasses(Passes):
-    """Passes over planes, or over rows as they are stored.
+class FusedPasses:
+    """Fused passes over planes, or over rows as they are stored; None is returned for what can't be fused.
 
     At the level FINEST, losses have an error of about 1e-8 and gradients of 1e-6; at the level PRECISE, gradients have
     the error of fast passes, up to 1e-2 on columns of few values, where fast losses have one of up to 1e-3.
     """
 
     def __init__(self, rows: Planes | StoredRows, *, transform: FloatArray | None = None, level: int = FINEST) -> None:
-        super().__init__(int(rows.array.shape[0]))
         self.words = f"fused Triton kernels on {'float16 planes' if rows.are_planes else 'float32 rows'}"
         self.rows = rows
+        self.n_rows = int(rows.array.shape[0])
         self._transform = transform  # from the rows that kernels read to the coordinates of the source
         self._level = level
+        self._converted: dict[str, tuple[Array, Array]] = {}
 
     @property
-    def faster(self) -> Passes:
-        return self if self._level == FAST else RowPasses(self.rows, transform=self._transform, level=self._level - 1)
+    def faster(self) -> FusedPasses:
+        """FusedPasses of the next lower level; these, if there are none."""
+        return self if self._level == FAST else FusedPasses(self.rows, transform=self._transform, level=self._level - 1)
 
     def margin(
         self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
     ) -> MarginSums | None:
-        found = self._pass(noise, signs, weights, self._point(matrix), threshold)
-        return None if found is None else found._replace(gradient=self._gradient(found.gradient))
-
-    def factor(
-        self, noise: Noise, signs: Array, weights: Array, factor: FloatArray, threshold: float
-    ) -> MarginSums | None:
-        if factor.shape[1] > LOW_RANK or factor.shape[1] == len(factor):
-            return None
-        found = self._pass(noise, signs, weights, self._mapped(factor), threshold)
-        return None if found is None else found._replace(gradient=self._pulled(found.gradient))
-
-    def _pass(
-        self, noise: Noise, signs: Array, weights: Array, point: FloatArray, threshold: float
-    ) -> MarginSums | None:
-        """The sums at a matrix, or at a factor of few columns; None if there are none in float16 numbers."""
+        """See `RowSource.margin_pass`."""
         if not has_kernel(noise):
             return None
         import torch
 
         relative, largest = None, _LARGEST_SLOPES[noise.name]
         if weights.stride(0) != 0:
-            relative = self.converted("weights", weights, lambda given: (given * self.n_rows).to(torch.float32))
+            relative = self._as_needed("weights", weights, self._relative)
             largest *= float(relative.max())
-        signs = self.converted("signs", signs, lambda given: given.to(torch.int8))
-        found = Pass(self.rows, signs, relative, point, threshold, KINDS[noise.name], largest, self._level).run()
-        return _per_row(found, self.n_rows)
+        signs = self._as_needed("signs", signs, lambda given: given.to(torch.int8))
+        return self._sums(signs, relative, matrix, threshold, KINDS[noise.name], largest)
 
     def curvature(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
-        import torch
-
-        relative = self.converted("curvature", curvature, lambda given: (given * self.n_rows).to(torch.float32))
+        """See `RowSource.curvature_pass`."""
+        relative = self._as_needed("curvature", curvature, self._relative)
         size = float(np.linalg.norm(matrix)) + abs(shift)
         if size == 0.0:
             return np.zeros_like(matrix), 0.0
-        largest = _TAIL * size * float(relative.max())
-        found = Pass(self.rows, relative, relative, self._point(matrix), shift, CURVED, largest, self._level).run()
-        sums = _per_row(found, self.n_rows)
-        return None if sums is None else (-self._gradient(sums.gradient), -sums.slope)
-
-    def _mapped(self, factor: FloatArray) -> FloatArray:
-        return factor if self._transform is None else self._transform @ factor
-
-    def _pulled(self, sums: FloatArray) -> FloatArray:
-        return sums if self._transform is None else self._transform.T @ sums
-
-    def _point(self, matrix: FloatArray) -> FloatArray:
-        return self._mapped(self._mapped(matrix).T)
-
-    def _gradient(self, sums: FloatArray) -> FloatArray:
-        pulled = self._pulled(self._pulled(sums).T)
-        symmetric: FloatArray = 0.5 * (pulled + pulled.T)
-        return symmetric
-
-
-_ALIGNED_POINTS = 4  # columns: a row is read 16 bytes at a time
-
-
-class GraphPasses(Passes):
-    """Passes over pairs of points by index, in single precision; each point adds its pairs in their order."""
-
-    words = "fused Triton kernels on the graph of the pairs"
-
-    def __init__(self, points: Array, ends: Ends) -> None:
-        """Take the points, in double precision, and the pairs of each of them."""
-        import torch
-
-        super().__init__(len(ends.pairs) // 2)
-        self._model, self._ends, self._n_columns = points[:0], ends, int(points.shape[1])
-        width = -(-self._n_columns // _ALIGNED_POINTS) * _ALIGNED_POINTS
-        self._points = torch.zeros(len(points), width, dtype=torch.float32, device=points.device)
-        self._points[:, : self._n_columns] = points
-
-    def margin(
-        self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
-    ) -> MarginSums | None:
-        if not has_kernel(noise):
-            return None
-        given = self.converted("signs", signs, self._signs_of_ends)
-        relative = None if weights.stride(0) == 0 else self.converted("weights", weights, self._relative)
-        return _per_row(self._run(matrix, threshold, given, relative, KINDS[noise.name]), self.n_rows)
-
-    def curvature(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
-        relative = self.converted("curvature", curvature, self._relative)
-        sums = _per_row(self._run(matrix, shift, relative, relative, CURVED), self.n_rows)
+        sums = self._sums(relative, relative, matrix, shift, CURVED, _TAIL * size * float(relative.max()))
         return None if sums is None else (-sums.gradient, -sums.slope)
 
-    def _run(self, matrix: FloatArray, threshold: float, signs: Array, weights: Array | None, kind: int) -> MarginSums:
-        d, missing = self._n_columns, self._points.shape[1] - self._n_columns
-        point = like(self._model, np.pad(matrix, (0, missing)))
-        found = run_graph(self._points, point, self._ends, signs, weights, threshold, kind)
-        gradient = found.gradient[:d, :d]
-        return found._replace(gradient=0.5 * (gradient + gradient.T))
-
-    def _signs_of_ends(self, signs: Array) -> Array:
-        import torch
-
-        return signs.to(torch.int8)[self._ends.pairs]
+    def _sums(
+        self, signs: Array, weights: Array | None, matrix: FloatArray, threshold: float, kind: int, largest: float
+    ) -> MarginSums | None:
+        """The sums in the coordinates of the source; None if float16 numbers do not hold them."""
+        transform = np.eye(len(matrix)) if self._transform is None else self._transform
+        point = transform @ matrix @ transform.T
+        found = _per_row(
+            Pass(self.rows, signs, weights, point, threshold, kind, largest, self._level).run(), self.n_rows
+        )
+        if found is None:
+            return None
+        pulled = transform.T @ found.gradient @ transform
+        return found._replace(gradient=0.5 * (pulled + pulled.T))
 
     def _relative(self, weights: Array) -> Array:
-        """The weights of both ends of each pair, relative to their mean."""
+        """Weights relative to their mean."""
         import torch
 
-        return (weights * self.n_rows).to(torch.float32)[self._ends.pairs]
+        return (weights * self.n_rows).to(torch.float32)
+
+    def _as_needed(self, name: str, given: Array, convert: Callable[[Array], Array]) -> Array:
+        """The array as kernels need it; converted once, as long as the same one is given."""
+        if name not in self._converted or self._converted[name][0] is not given:
+            self._converted[name] = given, convert(given).contiguous()
+        return self._converted[name][1]

@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_on_gpu, is_tensor, like, to_numpy
 from closefar.rows.blocks import BLOCK_BYTES, GPU_BLOCK_BYTES, KEEP_BYTES, BlockRows, held, row_array_like
-from closefar.rows.fused import Ends, GraphPasses, Passes
 from closefar.rows.source import GPU_PART_ROWS, PART_ROWS, Coordinates, Pulling, slices
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The points that indexed rows are differences of: projected, and pulled back, block by block.
 
 
-_HELD_BYTES = 1 << 26
+_HELD_BYTES = 1 << 26  # of points in double precision, up to which they are converted once
 
 
 @dataclass(frozen=True, eq=False)
-class Points:
+class IndexedPoints:
     """Points x, measured from a centre (it cancels in differences, and would cost digits) and then mapped by T.
 
     Attributes
@@ -109,29 +108,29 @@ class Points:
         extent: FloatArray = np.maximum(highest - lowest, 0.0)
         return extent
 
-    def in_coordinates(self, coordinates: Coordinates) -> Points:
+    def in_coordinates(self, coordinates: Coordinates) -> IndexedPoints:
         """The same points in other coordinates: kept if they are few, otherwise mapped in each pass."""
         transform = coordinates.transform if self.transform is None else self.transform @ coordinates.transform
-        mapped = Points(self.array, self.centre, transform, self.numbers, self.unused)
+        mapped = IndexedPoints(self.array, self.centre, transform, self.numbers, self.unused)
         if 8 * len(self) * mapped.n_columns > KEEP_BYTES:
             return mapped
-        return Points(mapped.columns(slice(0, mapped.n_columns)))
+        return IndexedPoints(mapped.columns(slice(0, mapped.n_columns)))
 
-    def take(self, used: BoolArray) -> Points:
+    def take(self, used: BoolArray) -> IndexedPoints:
         """Some of the points."""
         chosen = np.flatnonzero(used)
         numbers = chosen if self.numbers is None else self.numbers[chosen]
         if self.transform is None and 8 * len(chosen) * self.n_columns <= KEEP_BYTES:
-            return Points(self.array[numbers], self.centre)
-        return Points(self.array, self.centre, self.transform, numbers)
+            return IndexedPoints(self.array[numbers], self.centre)
+        return IndexedPoints(self.array, self.centre, self.transform, numbers)
 
 
 _COLUMNS = 64  # of projections at a time: those of all points, and of a block of pairs, stay in cache
-_GATHERED_BYTES = 1 << 19
+_GATHERED_BYTES = 1 << 19  # of differences at a time, which stay in cache
 _FEWEST_SUMMED, _MOST_SUMMED = 1 << 18, 1 << 21  # pairs in one sparse matrix
-_MOMENT_BYTES = 1 << 26
-_SAMPLED = 1 << 10
-_FEW_PER_POINT = 4
+_MOMENT_BYTES = 1 << 26  # of points whose columns are scaled at a time
+_CENTRED = 1 << 10  # pairs whose median is the centre, for which any point amid them will do
+_FEW_PER_POINT = 4  # pairs; with more, sparse products take less time than differences
 
 
 class IndexedRows(BlockRows):
@@ -143,7 +142,7 @@ class IndexedRows(BlockRows):
 
     Parameters
     ----------
-    points : array of shape (n_points, d), or Points
+    points : array of shape (n_points, d), or IndexedPoints
     index : array of int, of shape (n, 2)
     """
 
@@ -151,9 +150,9 @@ class IndexedRows(BlockRows):
     _index: Any
     _centre: FloatArray | None
 
-    def __init__(self, points: NDArray[Any] | Points, index: IndexArray) -> None:
-        if not isinstance(points, Points):
-            points, index = _occurring(Points(points, _centre(points, index)), index)
+    def __init__(self, points: NDArray[Any] | IndexedPoints, index: IndexArray) -> None:
+        if not isinstance(points, IndexedPoints):
+            points, index = _occurring(IndexedPoints(points, _centre(points, index)), index)
         super().__init__(len(index), points.n_columns)
         self._points = points
         self._index = index
@@ -225,9 +224,6 @@ class IndexedRows(BlockRows):
 
     def outer(self, coefficients: Array) -> FloatArray:
         return self._moment(coefficients, np.ones(self.n_columns))
-
-    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        return self.backward(self.forward(factor), coefficients)
 
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
@@ -346,14 +342,14 @@ def _difference(projections: FloatArray, ends: IndexArray) -> FloatArray:
 
 def _centre(points: Array, index: Array) -> FloatArray:
     """A point amid those that occur: their median, which one wrong value does not move."""
-    some = index[:: 1 + len(index) // _SAMPLED].ravel()
+    some = index[:: 1 + len(index) // _CENTRED].ravel()
     if len(some) == 0:
         return np.zeros(points.shape[1])
     centre: FloatArray = np.median(to_numpy(points[some]).astype(np.float64, copy=False), axis=0)
     return centre
 
 
-def _occurring(points: Points, index: IndexArray) -> tuple[Points, IndexArray]:
+def _occurring(points: IndexedPoints, index: IndexArray) -> tuple[IndexedPoints, IndexArray]:
     """The points that occur, and the index for them; if most do, all points, with the others marked."""
     used: BoolArray = np.zeros(len(points), dtype=bool)
     for where in slices(len(index), _MOST_SUMMED):
@@ -370,12 +366,20 @@ def _occurring(points: Points, index: IndexArray) -> tuple[Points, IndexArray]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Pairs of tensors by index, as a graph of the points: forms of pairs, and products with a Laplacian.
 #
-# These are the two operations that take time, and that a kernel may replace; each computes the same bits every
-# time.
+# Each computes the same bits every time.
 
 
 # Numbers that are gathered at a time: in cache or, on a GPU, half a gibibyte.
 _GATHERED, _GATHERED_ON_GPU = 1 << 17, 1 << 26
+
+
+class _Ends(NamedTuple):
+    """The pairs of each point, point by point: where they begin, the other points, and the numbers of the pairs."""
+
+    starts: Array
+    starts_in_numpy: IndexArray
+    others: Array
+    pairs: Array
 
 
 class Graph:
@@ -428,7 +432,7 @@ class Graph:
         return found
 
     @cached_property
-    def ends(self) -> Ends:
+    def ends(self) -> _Ends:
         """The pairs of each point, which are sorted once."""
         import torch
 
@@ -438,7 +442,7 @@ class Graph:
         pairs = torch.where(order < n, order, order - n).to(index.dtype if n < 1 << 31 else torch.int64)
         numbers = torch.arange(self.n_points + 1, dtype=points.dtype, device=points.device)
         starts = torch.searchsorted(points, numbers)
-        return Ends(starts, starts.cpu().numpy(), others, pairs)
+        return _Ends(starts, starts.cpu().numpy(), others, pairs)
 
     def _few_points(self, most: int) -> Iterator[slice]:
         """Slices of points that have at most so many pairs together, or of one point."""
@@ -504,9 +508,6 @@ class GraphRows(IndexedRows):
         if coordinates.has_constant:  # a learned origin is that of single points
             return BlockRows.in_coordinates(self, coordinates)
         return GraphRows(self.forward(coordinates.transform), self.graph)
-
-    def fused_passes(self) -> Passes:
-        return GraphPasses(self._points, self.graph.ends)
 
     def row_array(self, values: FloatArray) -> Array:
         return row_array_like(self.model, values)

@@ -88,29 +88,26 @@ def pass_kernel(
     one,
     d: tl.constexpr,
     D: tl.constexpr,
-    K: tl.constexpr,
     B: tl.constexpr,
     KIND: tl.constexpr,
     LEVEL: tl.constexpr,
     ARE_PLANES: tl.constexpr,
-    OF_FACTOR: tl.constexpr,
     WEIGHTED: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Loss, slope, curvature, least margin and gradient of one range of rows.
 
     The rows are float16 planes of their high and low parts (tensor descriptors), or d float32 numbers each (a pointer),
-    which are scaled and split here.  The point is a symmetric M, and the gradient Z' diag(c) Z; or, `OF_FACTOR`, a
-    factor A and Z' diag(c) Z A.  The kind CURVED has as derivative at the margin q - t times the weight of the row.  At
-    level 0 only high parts count and the curvature is not summed, at level 1 low parts count in the forms z'Mz, at
-    level 2 in the gradient too.  The rests are what single precision leaves of the threshold, and what products lose of
-    the forms.
+    which are scaled and split here.  The point is a symmetric M, and the gradient Z' diag(c) Z.  The kind CURVED has as
+    derivative at the margin q - t times the weight of the row.  At level 0 only high parts count and the curvature is
+    not summed, at level 1 low parts count in the forms z'Mz, at level 2 in the gradient too.  The rests are what single
+    precision leaves of the threshold, and what products lose of the forms.
     """
     IS_CURVED: tl.constexpr = KIND == 4
     slot = tl.program_id(0)
     i = tl.arange(0, D)
-    j = tl.arange(0, K)
-    a = tl.load(POINT + i[:, None] * K + j[None, :])
+    entries = i[:, None] * D + i[None, :]
+    a = tl.load(POINT + entries)
     a_high = a.to(tl.float16)
     a_low = (a - a_high.to(tl.float32)).to(tl.float16)
     if not ARE_PLANES:
@@ -123,7 +120,7 @@ def pass_kernel(
     slope = tl.zeros((B,), tl.float64)
     bend = tl.zeros((B,), tl.float64)
     least = tl.full((B,), float("inf"), tl.float32)
-    total = tl.zeros((D, K), tl.float32)
+    total = tl.zeros((D, D), tl.float32)
     for start in tl.range(0, n, B, num_stages=STAGES):
         r = start + tl.arange(0, B)
         ok = r < n
@@ -142,13 +139,10 @@ def pass_kernel(
             y = tl.dot(z_high, a_high, y)
         else:
             y = tl.dot(z_high, a_high)
-        if OF_FACTOR:
-            q = tl.sum(y * y, 1) * form_unit
-        else:
-            x = z_high.to(tl.float32)
-            if LEVEL > 0:
-                x += z_low.to(tl.float32)
-            q = tl.sum(y * x, 1) * form_unit
+        x = z_high.to(tl.float32)
+        if LEVEL > 0:
+            x += z_low.to(tl.float32)
+        q = tl.sum(y * x, 1) * form_unit
         beyond = (q - threshold) + (q * form_rest - threshold_rest)
         if IS_CURVED:
             c = tl.load(WEIGHTS + r, mask=ok, other=0.0) * beyond
@@ -168,7 +162,7 @@ def pass_kernel(
             c = p * s
         slope += c.to(tl.float64)
         c = c * coefficient_unit
-        x = (y if OF_FACTOR else x) * c[:, None]
+        x = x * c[:, None]
         x_high = x.to(tl.float16)
         product = tl.dot(tl.trans(z_high), x_high)
         if LEVEL > 1:
@@ -179,116 +173,7 @@ def pass_kernel(
     tl.store(SUMS + slot * 4 + 1, tl.sum(slope, 0))
     tl.store(SUMS + slot * 4 + 2, tl.sum(bend, 0))
     tl.store(SUMS + slot * 4 + 3, tl.min(least, 0).to(tl.float64))
-    tl.store(TOTALS + slot.to(tl.int64) * D * K + i[:, None] * K + j[None, :], total)
-
-
-@triton.jit
-def graph_kernel(
-    POINTS,
-    IMAGES,
-    LENGTHS,
-    STARTS,
-    NEIGHBOURS,
-    SIGNS,
-    WEIGHTS,
-    threshold,
-    SUMS,
-    PULLED,
-    WIDTH: tl.constexpr,
-    B: tl.constexpr,
-    KIND: tl.constexpr,
-    WEIGHTED: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """For one point i, the sums over its neighbours j: loss, slope, curvature, least margin, and c_ij (x_i - x_j).
-
-    Rows of POINTS are x, of IMAGES Mx; LENGTHS are x'Mx.  Since the form of a pair is x_j'Mx_j + (Mx_i)'(x_i - 2 x_j),
-    of a neighbour only x_j is read.  Each pair is met twice, from either side.  Columns come in chunks of 32, eight
-    lanes per row.
-    """
-    IS_CURVED: tl.constexpr = KIND == 4
-    CHUNKS: tl.constexpr = (WIDTH + 31) // 32
-    i = tl.program_id(0).to(tl.int64)
-    w = tl.arange(0, 32)
-    own = POINTS + i * WIDTH + w
-    image = IMAGES + i * WIDTH + w
-    x0 = tl.load(own, mask=w < WIDTH, other=0.0)
-    y0 = tl.load(image, mask=w < WIDTH, other=0.0)
-    total0 = tl.zeros((B, 32), tl.float32)
-    if CHUNKS > 1:
-        x1 = tl.load(own + 32, mask=w + 32 < WIDTH, other=0.0)
-        y1 = tl.load(image + 32, mask=w + 32 < WIDTH, other=0.0)
-        total1 = tl.zeros((B, 32), tl.float32)
-    if CHUNKS > 2:
-        x2 = tl.load(own + 64, mask=w + 64 < WIDTH, other=0.0)
-        y2 = tl.load(image + 64, mask=w + 64 < WIDTH, other=0.0)
-        total2 = tl.zeros((B, 32), tl.float32)
-    if CHUNKS > 3:
-        x3 = tl.load(own + 96, mask=w + 96 < WIDTH, other=0.0)
-        y3 = tl.load(image + 96, mask=w + 96 < WIDTH, other=0.0)
-        total3 = tl.zeros((B, 32), tl.float32)
-    first = tl.load(STARTS + i)
-    n = (tl.load(STARTS + i + 1) - first).to(tl.int32)
-    NEIGHBOURS += first
-    SIGNS += first
-    WEIGHTS += first
-    loss = tl.zeros((B,), tl.float64)
-    slope = tl.zeros((B,), tl.float64)
-    bend = tl.zeros((B,), tl.float64)
-    least = tl.full((B,), float("inf"), tl.float32)
-    for start in tl.range(0, n, B, num_stages=STAGES):
-        e = start + tl.arange(0, B)
-        ok = e < n
-        j = tl.load(NEIGHBOURS + e, mask=ok, other=0).to(tl.int64)
-        other = POINTS + j[:, None] * WIDTH + w[None, :]
-        u0 = tl.load(other, mask=ok[:, None] & (w[None, :] < WIDTH), other=0.0)
-        products = y0[None, :] * (x0[None, :] - 2.0 * u0)
-        if CHUNKS > 1:
-            u1 = tl.load(other + 32, mask=ok[:, None] & (w[None, :] + 32 < WIDTH), other=0.0)
-            products += y1[None, :] * (x1[None, :] - 2.0 * u1)
-        if CHUNKS > 2:
-            u2 = tl.load(other + 64, mask=ok[:, None] & (w[None, :] + 64 < WIDTH), other=0.0)
-            products += y2[None, :] * (x2[None, :] - 2.0 * u2)
-        if CHUNKS > 3:
-            u3 = tl.load(other + 96, mask=ok[:, None] & (w[None, :] + 96 < WIDTH), other=0.0)
-            products += y3[None, :] * (x3[None, :] - 2.0 * u3)
-        q = tl.sum(products, 1) + tl.load(LENGTHS + j, mask=ok, other=0.0)
-        if IS_CURVED:
-            c = tl.load(WEIGHTS + e, mask=ok, other=0.0) * (q - threshold)
-        else:
-            s = tl.load(SIGNS + e, mask=ok, other=0).to(tl.float32)
-            m = s * (q - threshold)
-            f, p, h = _noise(m, KIND, False)
-            if WEIGHTED:
-                weight = tl.load(WEIGHTS + e, mask=ok, other=0.0)
-                f = f * weight
-                p = p * weight
-                h = h * weight
-            loss += tl.where(ok, f, 0.0).to(tl.float64)
-            bend += tl.where(ok, h, 0.0).to(tl.float64)
-            least = tl.minimum(least, tl.where(ok, m, float("inf")))
-            c = p * s
-        slope += c.to(tl.float64)
-        total0 += c[:, None] * (x0[None, :] - u0)
-        if CHUNKS > 1:
-            total1 += c[:, None] * (x1[None, :] - u1)
-        if CHUNKS > 2:
-            total2 += c[:, None] * (x2[None, :] - u2)
-        if CHUNKS > 3:
-            total3 += c[:, None] * (x3[None, :] - u3)
-    sums = SUMS + i * 4
-    tl.store(sums, tl.sum(loss, 0))
-    tl.store(sums + 1, tl.sum(slope, 0))
-    tl.store(sums + 2, tl.sum(bend, 0))
-    tl.store(sums + 3, tl.min(least, 0).to(tl.float64))
-    pulled = PULLED + i * WIDTH + w
-    tl.store(pulled, tl.sum(total0, 0), mask=w < WIDTH)
-    if CHUNKS > 1:
-        tl.store(pulled + 32, tl.sum(total1, 0), mask=w + 32 < WIDTH)
-    if CHUNKS > 2:
-        tl.store(pulled + 64, tl.sum(total2, 0), mask=w + 64 < WIDTH)
-    if CHUNKS > 3:
-        tl.store(pulled + 96, tl.sum(total3, 0), mask=w + 96 < WIDTH)
+    tl.store(TOTALS + slot.to(tl.int64) * D * D + entries, total)
 
 
 @triton.jit

@@ -35,10 +35,6 @@ class StackedRows(BlockRows):
     def n_projected(self) -> int:
         return sum(source.n_projected for source in self.sources)
 
-    @property
-    def n_kept_bytes(self) -> int:
-        return sum(source.n_kept_bytes for source in self.sources)
-
     @cached_property
     def rough(self) -> BlockRows:
         if is_on_gpu(self.model):
@@ -110,13 +106,6 @@ class StackedRows(BlockRows):
 
     def outer(self, coefficients: Array) -> FloatArray:
         return self._added(source.outer(coefficients[rows]) for source, rows in self.sections)
-
-    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        return self._added(source.factor_gradient(factor, coefficients[rows]) for source, rows in self.sections)
-
-    def sweep(self, matrix: FloatArray, function: Callable[..., Any], *arrays: Array) -> tuple[list[Any], FloatArray]:
-        found = [source.sweep(matrix, function, *(array[rows] for array in arrays)) for source, rows in self.sections]
-        return [part for parts, _ in found for part in parts], self._added(total for _, total in found)
 
     def largest(self, centre: FloatArray) -> FloatArray:
         found: FloatArray = np.max([source.largest(centre) for source in self.sources if source.n_rows], axis=0)
@@ -280,9 +269,6 @@ class LegRows(RowSource):
 
     def outer(self, coefficients: Array) -> FloatArray:
         return self.legs.outer(self._pulled(coefficients))
-
-    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        return self.legs.factor_gradient(factor, self._pulled(coefficients))
 
     def forward(self, factor: FloatArray) -> Array:
         """Return the projections of all legs."""

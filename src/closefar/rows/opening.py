@@ -78,31 +78,23 @@ def _name(device: Any) -> str:
 def _check_torch(name: str) -> None:
     """Say why torch can't compute on this GPU, if it can't."""
     if find_spec("torch") is None:
-        reason = "torch is not installed. Run pip install 'closefar[gpu]'."
-    else:
-        import torch
+        raise _unusable(name, "torch is not installed. Run pip install 'closefar[gpu]'.")
+    import torch
 
-        if not torch.cuda.is_available():
-            reason = _without_gpu(torch)
-        elif int(name.partition(":")[2] or 0) >= torch.cuda.device_count():
-            reason = _too_high(name, torch.cuda.device_count())
-        else:
-            return
-    raise ValueError(setting(device=name) + " can't be used: " + reason)
-
-
-_INSTEAD = "Check that nvidia-smi lists a card, or use " + setting(device="cpu") + "."
-
-
-def _without_gpu(torch: Any) -> str:
+    n = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(name.partition(":")[2] or 0) < n:
+        return
+    if n > 0:
+        last = "" if n == 1 else f" to cuda:{n - 1}"
+        raise _unusable(name, f"there {'is' if n == 1 else 'are'} {n} GPU{'' if n == 1 else 's'}, cuda:0{last}.")
+    reason = "no GPU was found. Check that nvidia-smi lists a card"
     if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
-        return "this torch was built for the CPU only. Install torch with CUDA, or use " + setting(device="cpu") + "."
-    return "no GPU was found. " + _INSTEAD
+        reason = "this torch was built for the CPU only. Install torch with CUDA"
+    raise _unusable(name, reason + ", or use " + setting(device="cpu") + ".")
 
 
-def _too_high(name: str, n_cards: int) -> str:
-    last = "" if n_cards == 1 else f" to cuda:{n_cards - 1}"
-    return f"there {'is' if n_cards == 1 else 'are'} {n_cards} GPU{'' if n_cards == 1 else 's'}, cuda:0{last}."
+def _unusable(name: str, reason: str) -> ValueError:
+    return ValueError(setting(device=name) + " can't be used: " + reason)
 
 
 def _on_cpu(data: Any) -> Any:
@@ -124,7 +116,7 @@ def _to_torch(data: Any, name: str) -> Array:
         return data if is_there else data.to(name)
     if is_cupy_array(data):
         return torch.from_dlpack(data).to(name)
-    source = _as_stored(data)
+    source = _Stored(data) if isinstance(data, BlockRows) else np.asarray(data)
     dtype = torch.float32 if source.dtype == np.float32 else torch.float64
     if source.dtype.kind == "i":
         dtype = getattr(torch, str(source.dtype))
@@ -133,11 +125,6 @@ def _to_torch(data: Any, name: str) -> Array:
     for where, part in _parts(source):
         there[where] = torch.from_numpy(part)
     return there
-
-
-def _as_stored(data: Any) -> Any:
-    """What is copied in parts: an array of NumPy, or a file's rows."""
-    return _Stored(data) if isinstance(data, BlockRows) else np.asarray(data)
 
 
 class _Stored:

@@ -271,7 +271,7 @@ def _joined_evaluations(results: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
 Result = TypeVar("Result")
 
 # The longest first step of a search for a threshold, and the shortest, relative to it.
-_LONGEST_STEP, _ROUNDING = 10.0, 4e-16
+_LONGEST_STEP, _SHORTEST = 10.0, 4e-16
 
 
 class PartitionedRows(BlockRows):
@@ -368,10 +368,6 @@ class PartitionedRows(BlockRows):
         found: list[Part] = self._joined("parts", function, *map(self.row_array, arrays), combine=_chained)
         return found
 
-    def join(self, arrays: list[Array]) -> Array:
-        (array,) = arrays
-        return array
-
     def map(self, function: Callable[..., Array], *arrays: Array) -> Array:
         return self._lazy("map", function, *arrays)
 
@@ -409,9 +405,6 @@ class PartitionedRows(BlockRows):
 
     def outer(self, coefficients: Array) -> FloatArray:
         return self._matrix("outer", self.row_array(coefficients))
-
-    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        return self._matrix("factor_gradient", factor, self.row_array(coefficients))
 
     def largest(self, centre: FloatArray) -> FloatArray:
         return self._matrix("largest", centre, combine=_highest)
@@ -474,7 +467,7 @@ class PartitionedRows(BlockRows):
             slope, second = float(here.slopes[0]), float(here.curvature.thresholds[0, 0])
             proposal = np.maximum(thresholds - slope / second, least) if second > 0.0 else thresholds + np.inf
             step = float(np.abs(proposal - thresholds)[0])
-            if abs(slope) <= tol or (slope >= 0.0 and thresholds[0] <= least[0]) or step <= _ROUNDING * thresholds[0]:
+            if abs(slope) <= tol or (slope >= 0.0 and thresholds[0] <= least[0]) or step <= _SHORTEST * thresholds[0]:
                 return thresholds, here
             if not step <= longest:
                 break

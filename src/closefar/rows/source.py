@@ -30,7 +30,7 @@ from closefar.noise import Noise
 # Rows this many times as long as a typical row are in another unit, or wrong.
 ENORMOUS = 1e4
 
-_WELL_CONDITIONED = 1e6
+_WELL_CONDITIONED = 1e6  # a map that loses at most six digits of sixteen
 
 
 @dataclass(frozen=True)
@@ -307,10 +307,6 @@ class RowSource(ABC):
         """Return <F_i, A A'> for each row."""
         return self.quadratic_forms(factor @ factor.T)
 
-    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        """Return sum_i c_i F_i A."""
-        return self.outer(coefficients) @ factor
-
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
     ) -> tuple[list[Pulling], FloatArray]:
@@ -393,12 +389,6 @@ class RowSource(ABC):
         self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
     ) -> MarginSums | None:
         """Return the sums over w_i phi(s_i (<F_i, S> - tau)) or None if that can't be fused."""
-        return None
-
-    def factor_pass(
-        self, noise: Noise, signs: Array, weights: Array, factor: FloatArray, threshold: float
-    ) -> MarginSums | None:
-        """Return the same sums for S = A A', with the gradient times A: for few columns of A alone."""
         return None
 
     def curvature_pass(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:

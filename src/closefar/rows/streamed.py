@@ -12,7 +12,7 @@ from closefar.arrays import Array, IndexArray
 from closefar.rows.blocks import BlockRows
 
 # Rows of up to this size are held in memory once they have been read, in the precision of the file.
-HOLD_BYTES = 1 << 29
+HELD_FILE_BYTES = 1 << 29
 
 
 class Chunks(Protocol):
@@ -38,7 +38,7 @@ class Chunks(Protocol):
 class StreamedRows(BlockRows):
     """The rows of a file, of which a few chunks are in memory; a thread reads ahead and ends with each chunk.
 
-    Rows that fit `HOLD_BYTES` are read once and held.
+    Rows that fit `HELD_FILE_BYTES` are read once and held.
     """
 
     _lock: threading.Lock
@@ -64,7 +64,7 @@ class StreamedRows(BlockRows):
             if self._is_closed:
                 raise ValueError("these rows are in a file that is closed. Open it again.")
             try:
-                if self._held is None and self._size_of(self.n_rows) <= HOLD_BYTES:
+                if self._held is None and self._size_of(self.n_rows) <= HELD_FILE_BYTES:
                     self._held = self._collect(slice(0, self.n_rows), self._chunks.dtype)
                     self._stop_reading()
                 if self._held is not None:
@@ -76,7 +76,7 @@ class StreamedRows(BlockRows):
 
     def take_rows(self, indices: IndexArray) -> BlockRows:
         """Return the rows at these indices: held in memory or, where they are too many, read in each pass."""
-        if 2 * self._size_of(len(indices)) <= HOLD_BYTES or not np.all(np.diff(indices) > 0):
+        if 2 * self._size_of(len(indices)) <= HELD_FILE_BYTES or not np.all(np.diff(indices) > 0):
             return super().take_rows(indices)
         return SelectedRows(self, indices)
 

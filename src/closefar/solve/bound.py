@@ -14,6 +14,8 @@ R needs no sign of dR/ddelta: it lowers the bound by (dR/ddelta)^2 / (2 p).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -24,15 +26,16 @@ from closefar.solve.problem import Objective, Point
 # (matrix, thresholds, which thresholds are held, residual) -> (matrix, thresholds)
 HessianSolve = Callable[[FloatArray, FloatArray, BoolArray, float], tuple[FloatArray, FloatArray]]
 
-# If no strictly feasible dual point exists (free parameters, or a direction of M that only shifts tau), a
-# gradient that is feasible up to rounding still bounds the loss of everything within this multiple of the solution.
 # In unit-free coordinates gradients are of order one; their sums over rows are wrong by up to about 1e-13.
 DUAL_ROUNDING = 1e-13
+
+# If no strictly feasible dual point exists (free parameters, or a direction of M that only shifts tau), a
+# gradient that is feasible up to rounding still bounds the loss of everything within this multiple of the solution.
 REACH = 1e3
 
 # A longer step of the proof leaves the region where the Hessian is informative.
 _LONGEST_PROOF_STEP = 10.0
-_MOST_PROOF_ROUNDS = 4
+_MOST_PROOF_ROUNDS = 4  # of solving with the Hessian; each halves what is left, or the proof is given up
 
 
 def proven_bound(point: Point, ceiling: float) -> float:
@@ -115,6 +118,7 @@ Step = tuple[FloatArray, FloatArray]
 Preconditioner = Callable[[BoolArray], Callable[[FloatArray, FloatArray], Step]]
 
 
+@dataclass(frozen=True)
 class HessianSolver:
     """Solve H[S, t] = (matrix, thresholds) by conjugate gradients; each product is one pass.
 
@@ -122,13 +126,10 @@ class HessianSolver:
     A residual of `share` of the right-hand side is always small enough.
     """
 
-    def __init__(
-        self, objective: Objective, curvature: Curvature, preconditioner: Preconditioner, share: float = 0.0
-    ) -> None:
-        self.objective = objective
-        self.curvature = curvature
-        self.preconditioner = preconditioner
-        self.share = share
+    objective: Objective
+    curvature: Curvature
+    preconditioner: Preconditioner
+    share: float = 0.0
 
     def __call__(self, matrix: FloatArray, thresholds: FloatArray, held: BoolArray, residual: float) -> Step:
         """Iterate until the spectral norm of the residual is at most `residual`; `held` thresholds are fixed."""
@@ -176,11 +177,7 @@ def prove_bound(point: Point, target: float) -> float:
 def sample_model(objective: Objective, curvature: Curvature, basis: FloatArray, share: float) -> Preconditioner:
     """The inverse Hessian of a sample of the judgements, up to a residual of this share."""
     solve = HessianSolver(objective, curvature, diagonal_model(objective, curvature, basis), share)
-
-    def holding(held: BoolArray) -> Callable[[FloatArray, FloatArray], Step]:
-        return lambda matrix, thresholds: solve(matrix, thresholds, held, 0.0)
-
-    return holding
+    return lambda held: partial(solve, held=held, residual=0.0)
 
 
 def diagonal_model(objective: Objective, curvature: Curvature, basis: FloatArray) -> Preconditioner:

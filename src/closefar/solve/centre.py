@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from array_api_compat import array_namespace
 from closefar import packed
 from closefar.arrays import Array, FloatArray
 from closefar.rows import RowSource
-from closefar.solve.likelihood import Curvature, Evaluation, Likelihood, Terms, best_several
+from closefar.solve.likelihood import Curvature, Evaluation, Likelihood, Terms
 
 
 class Centred(Likelihood):
@@ -40,10 +39,6 @@ class Centred(Likelihood):
         self.weights = inner.weights
         self.least = np.append(inner.least, 0.0)
         self.row_arrays = (*inner.row_arrays, lengths)
-
-    @property
-    def noise(self) -> Any:
-        return self.inner.noise
 
     def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
         xp, lengths, arrays = array_namespace(squared), arrays[-1], arrays[:-1]
@@ -73,21 +68,8 @@ class Centred(Likelihood):
         border = np.sum([part.curvatures[-1] for part in parts if part.curvatures is not None], axis=0)
         return replace(found, loss=loss, slopes=slopes, second=CentredCurvature(found.second, mixed, border))
 
-    def best_thresholds(
-        self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
-    ) -> tuple[FloatArray, Evaluation]:
-        begin = np.maximum(start, least)
-        begin[:-1] = self.inner.made_feasible(begin[:-1])
-        evaluate = partial(source.evaluate, self, squared, order=2)
-        return best_several(evaluate, begin, least, tol, is_convex=self.is_convex)
-
-    def loss_and_gradient(
-        self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
-    ) -> tuple[Evaluation, FloatArray]:
-        if not source.has_kernels:
-            return super().loss_and_gradient(source, matrix, thresholds)
-        evaluation = self.evaluate(source, source.quadratic_forms(matrix), thresholds, order=2)
-        return evaluation, source.outer(evaluation.margin_gradient)
+    def made_feasible(self, thresholds: FloatArray) -> FloatArray:
+        return np.append(self.inner.made_feasible(thresholds[:-1]), thresholds[-1])
 
     def trend(self, source: RowSource) -> Array:
         return self.inner.trend(source)
@@ -131,30 +113,10 @@ class Centred(Likelihood):
 class CentredFlips(Centred):
     """The same of a likelihood with flips."""
 
-    @property
-    def flips(self) -> Any:
-        return getattr(self.inner, "flips", None)
-
-    @property
-    def rates(self) -> FloatArray:
-        found: FloatArray = self.inner.rates
-        return found
-
-    @property
-    def flip_rate(self) -> Any:
-        return self.inner.flip_rate
-
-    @property
-    def has_flips(self) -> bool:
-        return bool(self.inner.has_flips)
-
-    @property
-    def has_several_starts(self) -> bool:
-        return bool(self.inner.has_several_starts)
-
-    @property
-    def described(self) -> str:
-        return str(self.inner.described)
+    def __init__(self, inner: Any, lengths: Array, price: float = 0.0) -> None:
+        super().__init__(inner, lengths, price)
+        self.flip_rate, self.rates = inner.flip_rate, inner.rates
+        self.has_several_starts, self.described = inner.has_several_starts, inner.described
 
     def probabilities(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
         return self.inner.probabilities(source, self._whole(squared, thresholds), thresholds[:-1])
@@ -165,9 +127,6 @@ class CentredFlips(Centred):
     def with_best_rates(self, source: RowSource, squared: Array, thresholds: FloatArray) -> CentredFlips:
         whole = self._whole(squared, thresholds)
         return CentredFlips(self.inner.with_best_rates(source, whole, thresholds[:-1]), self.lengths, self.price)
-
-    def share_undecided(self, source: RowSource, squared: Array, thresholds: FloatArray) -> float:
-        return float(self.inner.share_undecided(source, self._whole(squared, thresholds), thresholds[:-1]))
 
     def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Centred:
         inner = self.inner.softened(source, self._whole(squared, thresholds), thresholds[:-1])

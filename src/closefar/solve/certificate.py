@@ -81,7 +81,7 @@ class Certificate:
     @classmethod
     def without_fit(cls, outcome: Outcome, loss: float, rank: int) -> Certificate:
         """The certificate of a metric of that rank without its fit: a loss on some pairs, and no proof."""
-        advice = advise(outcome, gap=math.inf, is_proven=False, tol=0.0, rank=rank, max_iter=0)
+        advice = advise_outcome(outcome, gap=math.inf, is_proven=False, tol=0.0, rank=rank, max_iter=0)
         return cls(loss, math.inf, False, outcome, advice, 0.0, loss, -math.inf, 0.0, False)
 
     @property
@@ -90,7 +90,7 @@ class Certificate:
         return f"{self.outcome}: " + self.advice
 
 
-def advise(
+def advise_outcome(
     outcome: Outcome,
     *,
     gap: float,
@@ -120,17 +120,11 @@ def advise(
                 f"better, {by}. Raise " + setting("rank") + ", or leave it out, to close the gap."
             )
         case Outcome.UNFINISHED:
-            return (
-                setting(max_iter=max_iter)
-                + " steps did not reach "
-                + setting("tol", format(tol, ".1e"))
-                + f"; {left}. The metric is usable; raise "
-                + setting("max_iter")
-                + ", "
-                + setting("tol")
-                + " or "
-                + setting("alpha")
-                + "."
+            return _filled(
+                f"@ steps did not reach @; {left}. The metric is usable; raise @, @ or @.",
+                setting(max_iter=max_iter),
+                setting("tol", format(tol, ".1e")),
+                *map(setting, ("max_iter", "tol", "alpha")),
             )
         case Outcome.TRUNCATED:
             return (
@@ -143,16 +137,11 @@ def advise(
                 "Fit again for a certificate."
             )
         case Outcome.STALLED:
-            return (
-                "further steps bring no improvement, but "
-                + setting("tol", format(tol, ".1e"))
-                + f" is not proven; {left}. The optimum may lie at infinity (as with 0/1 columns and "
-                + setting("fit_origin")
-                + "). The metric is usable; raise "
-                + setting("alpha")
-                + " (try 0.001) or "
-                + setting("tol")
-                + "."
+            return _filled(
+                f"further steps bring no improvement, but @ is not proven; {left}. The optimum may lie at infinity (as "
+                "with 0/1 columns and @). The metric is usable; raise @ (try 0.001) or @.",
+                setting("tol", format(tol, ".1e")),
+                *map(setting, ("fit_origin", "alpha", "tol")),
             )
 
 
@@ -163,33 +152,33 @@ def advise_in_time(max_time: float | None, *, has_checkpoint: bool, gap: float, 
         if has_checkpoint
         else either("give fit a checkpoint to continue", "add --checkpoint to continue it later")
     )
-    return (
-        setting("max_time", format(max_time, "g"))
-        + f" seconds ended the fit before it was complete; {_left(gap, is_proven)} ("
-        + setting("tol", format(tol, ".1e"))
-        + "). The metric is usable; raise "
-        + setting("max_time")
-        + " or "
-        + setting("tol")
-        + ", or "
-        + later
-        + "."
+    return _filled(
+        f"@ seconds ended the fit before it was complete; {_left(gap, is_proven)} (@). The metric is usable; raise @ "
+        "or @, or @.",
+        setting("max_time", format(max_time, "g")),
+        setting("tol", format(tol, ".1e")),
+        *map(setting, ("max_time", "tol")),
+        later,
     )
 
 
+def _filled(text: str, *words: str) -> str:
+    """The text with words in place of each @, which keep their form on the command line."""
+    said, *pieces = text.split("@")
+    for word, piece in zip(words, pieces, strict=True):
+        said = said + word + piece
+    return said
+
+
 def _separable(has_thresholds: bool) -> str:
-    if not has_thresholds:
-        return (
-            "this metric agrees with every comparison, so the likelihood has no finite maximum and the "
-            "scale of M (hence the probabilities) is arbitrary; M / tr M has a wide margin. Set "
-            + setting(alpha="auto")
-            + ", or collect more comparisons."
-        )
+    agrees, scale, ratio, more = (
+        ("gets every label right", "M and tau", "M / tau", "label more pairs")
+        if has_thresholds
+        else ("agrees with every comparison", "M", "M / tr M", "collect more comparisons")
+    )
     return (
-        "this metric gets every label right, so the likelihood has no finite maximum and the scale "
-        "of M and tau (hence the probabilities) is arbitrary; M / tau has a wide margin. Set "
-        + setting(alpha="auto")
-        + ", or label more pairs."
+        f"this metric {agrees}, so the likelihood has no finite maximum and the scale of {scale} (hence the "
+        f"probabilities) is arbitrary; {ratio} has a wide margin. Set " + setting(alpha="auto") + f", or {more}."
     )
 
 

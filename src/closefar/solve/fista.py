@@ -23,8 +23,7 @@ from closefar.solve.start import moment_start
 _MOST_APPROACHING = 200  # of an approach without a proof
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """A metric with its squared distances and its best thresholds."""
 
     matrix: FloatArray
@@ -33,11 +32,18 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Iterate(_Place):
-    """A place with its penalised risk."""
+class _Iterate:
+    """A metric with its squared distances, its best thresholds, and its penalised risk."""
 
+    matrix: FloatArray
+    squared: Array
+    thresholds: FloatArray
     evaluation: Evaluation
     value: float
+
+    @property
+    def place(self) -> _Place:
+        return _Place(self.matrix, self.squared, self.thresholds)
 
 
 @dataclass(frozen=True)
@@ -82,8 +88,7 @@ class Fista(Solver):
         if float(np.sum(change * (here.matrix - last.here.matrix))) < 0.0:
             momentum = 1.0  # the step reversed direction: restart
         residual = smoothness * math.sqrt(moved)
-        before = _Place(last.here.matrix, last.here.squared, last.here.thresholds)
-        memory = _FistaMemory(here, before, momentum, 0.97 * smoothness, residual, last.certify_below)
+        memory = _FistaMemory(here, last.here.place, momentum, 0.97 * smoothness, residual, last.certify_below)
         bound = state.bound
         if self.problem.alpha > 0.0:
             bound = max(bound, proven_bound(point, here.value))
@@ -102,19 +107,18 @@ class Fista(Solver):
     def _begin(self, matrix: FloatArray, thresholds: FloatArray) -> State:
         here = self._settle(*self.problem.project(matrix), thresholds, accuracy=1e-6)
         certify_below = 0.3 * math.sqrt(max(self.tol, 1e-14))
-        return _fista_state(here, 0.0, _FistaMemory(here, here, 1.0, 0.3, residual=1e-2, certify_below=certify_below))
+        return _fista_state(
+            here, 0.0, _FistaMemory(here, here.place, 1.0, 0.3, residual=1e-2, certify_below=certify_below)
+        )
 
     def _extrapolate(self, last: _FistaMemory, momentum: float, accuracy: float) -> _Iterate:
         """Extrapolate beyond the last step; z'Mz is linear in M, so this needs no pass over the data."""
-        here, before = last.here, last.before
         if momentum == 0.0:
-            return here
-        return self._settle(
-            here.matrix + momentum * (here.matrix - before.matrix),
-            here.squared + momentum * (here.squared - before.squared),
-            here.thresholds + momentum * (here.thresholds - before.thresholds),
-            accuracy,
+            return last.here
+        matrix, squared, thresholds = (
+            now + momentum * (now - before) for now, before in zip(last.here.place, last.before, strict=True)
         )
+        return self._settle(matrix, squared, thresholds, accuracy)
 
     def _iterate(self, target: FloatArray, base: _Iterate, accuracy: float) -> _Iterate:
         matrix, squared = self.problem.project(target)
@@ -240,57 +244,7 @@ def _least_quadratic(hessian: FloatArray, slopes: FloatArray, least: FloatArray)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Accelerated gradient steps in M and the threshold together, where a fused pass is all that a step takes.
-
-
-_JOINT_MOST_STEPS = 100
-_FIRST_SMOOTHNESS = 0.15
-_SMOOTHNESS_GROWTH = 1.5
-
-
-def approach_jointly(problem: Problem, tol: float) -> State | None:
-    """Step until the gap is probably below `tol`, which is not proven; None if the labels turn out to be separable.
-
-    In (M, b) with b = tau - tr M, the curvature of rows in unit-free coordinates is nearly the same in all directions
-    of M, and half of that in b.
-    """
-    cone = problem.cone
-    least = float(cone.least[0])
-    matrix, thresholds = moment_start(problem)
-    before, momentum, smoothness = (matrix, float(thresholds[0]) - cone.trace(matrix)), 1.0, _FIRST_SMOOTHNESS
-    here = base = before
-    last: Point | None = None
-    for _ in range(_JOINT_MOST_STEPS):
-        point = problem.at(base[0], np.array([max(base[1] + cone.trace(base[0]), least)]))
-        if problem.alpha == 0.0 and point.evaluation.least_margin > 0.0:
-            return None
-        slope = float(point.slopes[0])
-        pull = point.gradient + slope * cone.identity
-        if last is not None and _is_too_curved(point, last, smoothness):
-            # The last step was too long for this curvature: shorter ones from here, without momentum.
-            smoothness, momentum = _SMOOTHNESS_GROWTH * smoothness, 1.0
-        target = cone.project(base[0] - pull / smoothness), base[1] - 2.0 * slope / smoothness
-        moved = math.hypot(float(np.linalg.norm(target[0] - base[0])), target[1] - base[1])
-        turned = float(np.sum((base[0] - target[0]) * (target[0] - here[0])))
-        if turned + (base[1] - target[1]) * (target[1] - here[1]) > 0.0:
-            momentum = 1.0
-        following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
-        weight = (momentum - 1.0) / following
-        before, here, momentum, last = here, target, following, point
-        base = here[0] + weight * (here[0] - before[0]), here[1] + weight * (here[1] - before[1])
-        if smoothness * moved <= 0.3 * math.sqrt(tol * smoothness):
-            break
-    return State.at(here[0], max(here[1] + cone.trace(here[0]), least))
-
-
-def _is_too_curved(point: Point, last: Point, smoothness: float) -> bool:
-    """Whether the gradient changed by more than the smoothness allows between two points."""
-    identity = point.problem.cone.identity
-    step = point.matrix - last.matrix
-    shift = float(point.thresholds[0] - last.thresholds[0])
-    change = float(np.sum((point.gradient - last.gradient) * step)) + shift * float(point.slopes[0] - last.slopes[0])
-    across = shift - float(np.sum(identity * step))
-    return change > smoothness * (float(np.sum(step * step)) + 0.5 * across**2)
+# Newton steps with the Hessian of a sample.
 
 
 # A sample of its own precedes a sample that is larger than this many times the parameters.
@@ -354,7 +308,7 @@ class Sampled(Solver):
         slow = last.slow + 1 if move.decrement > 0.5 * last.decrement else 0
         if move.decrement <= _PROVE_BELOW * self.tol:
             point = last.point if self._near is self.problem else self.problem.at(last.point.matrix, state.thresholds)
-            state = _sample_state(point, max(state.bound, self._prove(last.few, point, model)), last)
+            state = State.of(point, max(state.bound, self._prove(last.few, point, model)), last)
             if state.gap <= self.tol:
                 return self._polished(state, last.few, point) if self.tol <= _FINE_TOL else state
         new = (
@@ -362,7 +316,7 @@ class Sampled(Solver):
         )
         if new is None:
             return replace(self._plain.resume(state), bound=state.bound)
-        return _sample_state(new, state.bound, _SampleMemory(last.few, new, move.decrement, slow))
+        return State.of(new, state.bound, _SampleMemory(last.few, new, move.decrement, slow))
 
     @cached_property
     def _near(self) -> Problem:
@@ -385,9 +339,7 @@ class Sampled(Solver):
 
     def _begin(self, few: Problem, near: State) -> State:
         point = self._passes(np.inf).at(near.matrix, near.thresholds)
-        return _sample_state(
-            point, near.bound if near.memory is None else 0.0, _SampleMemory(few, point, decrement=np.inf)
-        )
+        return State.of(point, near.bound if near.memory is None else 0.0, _SampleMemory(few, point, decrement=np.inf))
 
     def _prove(self, few: Problem, point: Point, model: SampledModel) -> float:
         """The bound is verified in full precision, so the steps that lead to it need not be."""
@@ -407,7 +359,7 @@ class Sampled(Solver):
             if new.value > point.value + _OBJECTIVE_ROUNDING:
                 break
             point, decrement = new, move.decrement
-        return _sample_state(point, bound, _SampleMemory(few, point, decrement))
+        return State.of(point, bound, _SampleMemory(few, point, decrement))
 
     def _search(self, point: Point, matrix: FloatArray, thresholds: FloatArray, decrement: float) -> Point | None:
         """Halve the step until the objective falls; None if the model is wrong."""
@@ -436,15 +388,9 @@ def _approach(few: Problem, rng: np.random.Generator) -> State | None:
     objective = few.objective
     n_parameters = len(few.cone.least) + few.cone.size * (few.cone.size + 1) // 2
     tol = _STATISTICAL * n_parameters / (2.0 * objective.n_judgements)
-    if objective.source.is_fused:
-        return approach_jointly(few.rough, tol)
     solver = Fista(few, 0.0, rng)
     scouts = few.sample(0.125, rng) if objective.n_judgements >= _SCOUTED_PER_PARAMETER * n_parameters else None
     near = None if scouts is None else _approach(scouts, rng)
     state = solver.start() if near is None else solver.resume(near)
     state = solver.approach(state, tol)
     return None if few.alpha == 0.0 and state.least_margin > 0.0 else state
-
-
-def _sample_state(point: Point, bound: float, memory: _SampleMemory) -> State:
-    return State(point.matrix, point.thresholds, point.value, bound, point.evaluation.least_margin, memory)

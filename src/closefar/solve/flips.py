@@ -22,32 +22,33 @@ from scipy.optimize import minimize_scalar
 from scipy.special import xlog1py, xlogy
 
 from closefar.arrays import TINY, Array, BoolArray, FloatArray, like, sums_by, whole_numbers
-from closefar.noise import Noise, interval_losses, with_flips
+from closefar.noise import Noise, interval_losses
 from closefar.packed import packed_size
 from closefar.rows import RowSource
 from closefar.solve.centre import CentredFlips
-from closefar.solve.certificate import Certificate, Outcome, advise
+from closefar.solve.certificate import Certificate, Outcome, advise_outcome
 from closefar.solve.levels import Graded
-from closefar.solve.likelihood import CloseFar, Evaluation, Likelihood, Losses, Terms
-from closefar.solve.loop import Ending, FitStep, Limits, Recorder, Run, Solver, State, Watch, run
+from closefar.solve.likelihood import CloseFar, Evaluation, Terms
+from closefar.solve.loop import Ending, FitStep, Recorder, RunLimits, Solver, State, Watch
 from closefar.solve.low_rank import Factor
 from closefar.solve.newton import Newton
 from closefar.solve.problem import Objective, Problem, psd_factor, supervisor
 from closefar.solve.solution import Options, Solution, run_roughly, solve, with_free_corner
 from closefar.solve.start import moment_start
 
-_LARGEST_FLIP_RATE = 0.499  # at one half, labels would say nothing
+_LARGEST_RANDOM_SHARE = 0.998  # of answers; if all were drawn at random, they would say nothing
 _RATE_TOL = 1e-13  # of the last Newton step
-_MOST_RATE_STEPS = 100
+_MOST_RATE_STEPS = 100  # bisection alone needs half of them to the last digit
 _LARGEST_SUM = 0.998  # of two rates
-_SLOPE_TOL = 1e-12
+_SLOPE_TOL = 1e-12  # a gain of the mean log-likelihood, or a length of a step, that rounding hides
 LEAST_FLOOR = 1e-15  # of a label whose rate is zero, and whose probability may underflow far from the optimum
 
 
 class FlippedCloseFar(CloseFar):
     """The mean of -log P(label) with flips; its curvature is the Fisher information, which is never negative.
 
-    `flip_rate` is q, or the two rates (a, b): P(called far | close) and P(called close | far).
+    `flip_rate` is q, or the two rates (a, b): P(called far | close) and P(called close | far).  If the search for the
+    rates `has_several_starts`, it may have several optima, and is begun at the best of some points.
     """
 
     is_plain = False
@@ -57,28 +58,13 @@ class FlippedCloseFar(CloseFar):
     def __init__(self, noise: Noise, signs: Array, weights: Array, flip_rate: float | tuple[float, float]) -> None:
         super().__init__(noise, signs, weights)
         self.flip_rate = flip_rate
+        self.rates: FloatArray = np.atleast_1d(np.asarray(flip_rate, dtype=np.float64))
+        self.described = rates_in_words(flip_rate)
+        self.has_several_starts = len(self.rates) > 1
 
-    @property
-    def rates(self) -> FloatArray:
-        """The rates as an array of one or two."""
-        return np.atleast_1d(np.asarray(self.flip_rate, dtype=np.float64))
-
-    @property
-    def has_flips(self) -> bool:
-        return bool(np.any(self.rates > 0.0))
-
-    @property
-    def has_several_starts(self) -> bool:
-        """Whether the search for the rates may have several optima, so that it is begun at the best of some points."""
-        return isinstance(self.flip_rate, tuple)
-
-    @property
-    def described(self) -> str:
-        """The rates in words."""
-        return rates_in_words(self.flip_rate)
-
-    def losses(self, margin: Array, signs: Array, weights: Array, *rest: Array, order: int) -> Losses:
-        return super().losses(margin, signs, weights, signs, order=order)
+    def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, tuple[Array, ...]]:
+        margin, (signs, weights) = super().margins(squared, *arrays, thresholds=thresholds)
+        return margin, (signs, weights, signs)
 
     def pointwise(self, margin: Array, *rest: Array, order: int) -> tuple[Array, ...]:
         (signs,) = rest
@@ -115,10 +101,6 @@ class FlippedCloseFar(CloseFar):
             return self.with_rates(best_two_rates(source, right, self.signs, self.weights, self.rates))
         return self.with_rates(np.array([best_flip_rate(source, right, self.weights, self.flip_rate)]))
 
-    def share_undecided(self, source: RowSource, squared: Array, thresholds: FloatArray) -> float:
-        """The mean uncertainty of the labels: one at even odds, zero far from the threshold."""
-        return source.total(source.map(undecided, self.right(source, squared, thresholds), self.weights))
-
     def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> SoftCloseFar:
         """The likelihood in which each label's probability of being flipped is fixed at its present value."""
         rate = self.flip_rate
@@ -135,15 +117,10 @@ class FlippedCloseFar(CloseFar):
         return FlippedCloseFar(self.noise, signs, weights, self.flip_rate)
 
 
-def undecided(right: Array, weights: Array) -> Array:
-    """The weighted uncertainty of judgements, given their probabilities without flips."""
-    return 4.0 * weights * right * (1.0 - right)
-
-
-def rates_in_words(flip_rate: float | tuple[float, float]) -> str:
+def rates_in_words(flip_rate: float | tuple[float, float], whose: str = "") -> str:
     """A sentence without its full stop."""
     if not isinstance(flip_rate, tuple):
-        return f"the flip rate is {flip_rate:.3g}"
+        return f"the flip rate{whose} is {flip_rate:.3g}"
     return f"the flip rates are {flip_rate[0]:.3g} (close pairs called far) and {flip_rate[1]:.3g} (far called close)"
 
 
@@ -176,13 +153,11 @@ class SoftCloseFar(CloseFar):
             for left, right, sign in zip(kept, turned, signs, strict=False)
         )
 
-    def with_arrays(self, *arrays: Array) -> SoftCloseFar:
-        return SoftCloseFar(self.noise, *arrays)
-
 
 def best_flip_rate(source: RowSource, right: Array, weights: Array, near: float = 0.0) -> float:
     """Maximise the mean log(q + (1 - 2q) Phi) over 0 <= q < 1/2, for `right` = Phi(l m): concave in q."""
-    return best_rate(source, _sums_of_slopes, (right, weights), near, _LARGEST_FLIP_RATE)
+    slopes = partial(_slopes, np.array([0.5]))
+    return 0.5 * best_rate(source, slopes, (right, weights), 2.0 * near, _LARGEST_RANDOM_SHARE)
 
 
 def best_rate(
@@ -213,17 +188,6 @@ def best_rate(
             break
         ((slope, bend),) = slopes_at(rate)
     return rate
-
-
-def _sums_of_slopes(rates: tuple[float, ...], right: Array, weights: Array) -> FloatArray:
-    xp = array_namespace(right)
-    above_zero = xp.where(right > TINY, right, TINY)  # Phi underflows to 0 at extremely wrong margins
-    found = []
-    for rate in rates:
-        ratio = (1.0 - 2.0 * above_zero) / with_flips(above_zero, rate)
-        with np.errstate(over="ignore", invalid="ignore"):  # the curvature at a rate of 0, which is not used
-            found.append([float(xp.sum(weights * ratio)), -float(xp.sum(weights * ratio * ratio))])
-    return np.array(found)
 
 
 def best_two_rates(source: RowSource, right: Array, signs: Array, weights: Array, near: FloatArray) -> FloatArray:
@@ -297,23 +261,21 @@ def _sums_of_two(rates: tuple[float, float], right: Array, signs: Array, weights
 # answers that are wrong for this reason. Of close/far labels and comparisons it is rho / 2.
 
 
-_LARGEST_RANDOM_SHARE = 0.998  # twice the largest flip rate of two levels
-
 # The prior of the share of random answers of an annotator: a Beta distribution around that of the typical one, worth
 # so many judgements, mixed with a uniform one so that it does not pull those who answer at random.  Both are relative
 # to the mode: a density is highest if nobody answers at random, and the shares of all would be too low.
 _STRENGTH = 20.0
-_UNIFORM = 0.01
+_UNIFORM = 0.01  # the share of the uniform prior
 _TYPICAL = np.linspace(0.0, 0.6, 31)
 
 # Shares to begin at, denser where most annotators are, and the Newton steps from the best of them.
 _GRID = _LARGEST_RANDOM_SHARE * np.linspace(0.0, 1.0, 21) ** 1.5
-_NEWTON_STEPS = 6
+_MOST_SHARE_STEPS = 6  # of Newton, which converge quickly from so fine a grid
 _DIFFERENCE = 1e-4  # of finite differences
 _LEAST_PROBABILITY = np.finfo(np.float64).tiny
 
 
-class Answers(NamedTuple):
+class FlipAnswers(NamedTuple):
     """Judgements with the probability of each if it is not flipped; arrays are handles of the source."""
 
     source: RowSource
@@ -324,27 +286,14 @@ class Answers(NamedTuple):
     n_levels: int
     n_groups: int
 
-    @property
-    def chances(self) -> FloatArray:
-        """The probability of each code in an answer at random."""
-        return np.append(np.full(self.n_levels, 1.0 / self.n_levels), [0.5, 0.5])
+
+def _chances(n_levels: int) -> FloatArray:
+    """The probability of each code in an answer at random."""
+    return np.append(np.full(n_levels, 1.0 / n_levels), [0.5, 0.5])
 
 
-class FlipRates(ABC):
+class _Rates(ABC):
     """Flip rates of judgements, with tables of what they do to probabilities: P becomes floor + kept P."""
-
-    @property
-    @abstractmethod
-    def rates(self) -> FloatArray:
-        """All unknown rates."""
-
-    @abstractmethod
-    def with_rates(self, rates: FloatArray) -> FlipRates:
-        """The same with other rates."""
-
-    @abstractmethod
-    def best(self, answers: Answers) -> FlipRates:
-        """The likeliest rates of these answers."""
 
     @abstractmethod
     def kept(self, n_groups: int) -> FloatArray:
@@ -352,24 +301,15 @@ class FlipRates(ABC):
 
     def floors(self, n_levels: int, n_groups: int) -> FloatArray:
         """What answers at random add to the probability of each code, by annotator."""
-        chances = np.append(np.full(n_levels, 1.0 / n_levels), [0.5, 0.5])
-        return np.outer(1.0 - self.kept(n_groups), chances)
+        return np.outer(1.0 - self.kept(n_groups), _chances(n_levels))
 
     def penalty(self) -> float:
         """The penalty on the rates that the risk includes."""
         return 0.0
 
-    @property
-    def has_flips(self) -> bool:
-        return bool(np.any(self.rates > 0.0))
-
-    @abstractmethod
-    def flip_rate(self, n_levels: int) -> float | tuple[float, float]:
-        """The flip rate, or both, of the typical annotator."""
-
 
 @dataclass(frozen=True)
-class SharedRate(FlipRates):
+class SharedRate(_Rates):
     """A share of answers is at random, the same for all judgements."""
 
     share: float
@@ -385,9 +325,9 @@ class SharedRate(FlipRates):
     def with_rates(self, rates: FloatArray) -> SharedRate:
         return SharedRate(float(rates[0]))
 
-    def best(self, answers: Answers) -> SharedRate:
-        slopes = partial(_slopes, answers.chances)
-        arrays = answers.right, answers.codes, answers.weights
+    def best(self, answers: FlipAnswers) -> SharedRate:
+        slopes = partial(_slopes, _chances(answers.n_levels))
+        arrays = answers.right, answers.weights, answers.codes
         return SharedRate(best_rate(answers.source, slopes, arrays, self.share, _LARGEST_RANDOM_SHARE))
 
     def kept(self, n_groups: int) -> FloatArray:
@@ -398,7 +338,7 @@ class SharedRate(FlipRates):
 
 
 @dataclass(frozen=True)
-class SideRates(FlipRates):
+class SideRates(_Rates):
     """Close pairs that are called far, and far pairs that are called close, have a rate each."""
 
     called_far: float
@@ -411,7 +351,7 @@ class SideRates(FlipRates):
     def with_rates(self, rates: FloatArray) -> SideRates:
         return SideRates(float(rates[0]), float(rates[1]))
 
-    def best(self, answers: Answers) -> SideRates:
+    def best(self, answers: FlipAnswers) -> SideRates:
         signs = answers.source.map(_signs, answers.codes, answers.weights)
         return self.with_rates(best_two_rates(answers.source, answers.right, signs, answers.weights, self.rates))
 
@@ -427,7 +367,7 @@ class SideRates(FlipRates):
 
 
 @dataclass(frozen=True, eq=False)
-class RateOfEach(FlipRates):
+class RateOfEach(_Rates):
     """Each annotator has a share of answers at random, shrunk towards that of the typical one.
 
     `shares` are those of all annotators and, last, of judgements by none.  `total_weight` is the number of judgements.
@@ -448,7 +388,7 @@ class RateOfEach(FlipRates):
     def with_rates(self, rates: FloatArray) -> RateOfEach:
         return replace(self, shares=np.array(rates[:-1]), typical=float(rates[-1]))
 
-    def best(self, answers: Answers) -> RateOfEach:
+    def best(self, answers: FlipAnswers) -> RateOfEach:
         likelihood = _LogLikelihood(answers, self.total_weight)
         has_rows = likelihood.has_rows
         grid = np.array([likelihood(np.full(len(self.shares), share)) for share in _GRID])
@@ -471,6 +411,9 @@ class RateOfEach(FlipRates):
         return wrong_share(self.typical, n_levels)
 
 
+FlipRates = SharedRate | SideRates | RateOfEach
+
+
 def wrong_share(share: float, n_levels: int) -> float:
     """The share of answers that are wrong because they are at random."""
     return share * (1.0 - 1.0 / n_levels) if n_levels > 1 else 0.5 * share
@@ -479,11 +422,11 @@ def wrong_share(share: float, n_levels: int) -> float:
 class _LogLikelihood:
     """The log-likelihood of each annotator's answers as a function of everyone's share of random ones."""
 
-    def __init__(self, answers: Answers, total_weight: float) -> None:
+    def __init__(self, answers: FlipAnswers, total_weight: float) -> None:
         gather = answers.source.gather
         self._groups = whole_numbers(gather(answers.groups))
         self._right = gather(answers.right)
-        self._gain = answers.chances[whole_numbers(gather(answers.codes))] - self._right
+        self._gain = _chances(answers.n_levels)[whole_numbers(gather(answers.codes))] - self._right
         self._counts = total_weight * gather(answers.weights)
         self._n = answers.n_groups + 1
         self.has_rows = np.bincount(self._groups, minlength=self._n) > 0
@@ -508,7 +451,7 @@ def _best_shares(likelihood: _LogLikelihood, grid: FloatArray, typical: float) -
     best = (grid + _log_prior(_GRID, typical)[:, None]).argmax(axis=0)
     low, high = _GRID[np.maximum(best - 1, 0)], _GRID[np.minimum(best + 1, len(_GRID) - 1)]
     begun = shares = _GRID[best]
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(_MOST_SHARE_STEPS):
         slope, bend = likelihood.derivatives(shares)
         below, at, above = (
             _log_prior(np.clip(shares + h, 0.0, 1.0), typical) for h in (-_DIFFERENCE, 0.0, _DIFFERENCE)
@@ -548,10 +491,10 @@ def _signs(codes: Array, weights: Array) -> Array:
     return array_namespace(weights).where(codes < 2, 2.0 * codes - 1.0 + 0.0 * weights, 0.0 * weights)
 
 
-def _slopes(chances: FloatArray, shares: tuple[float, ...], right: Array, codes: Array, weights: Array) -> FloatArray:
-    """The sums over some rows of the first and second derivative of log P at each share."""
-    xp = array_namespace(right)
-    gain = xp.take(like(right, chances), whole_numbers(codes)) - right
+def _slopes(chances: FloatArray, shares: tuple[float, ...], right: Array, weights: Array, *codes: Array) -> FloatArray:
+    """The sums over some rows of the first and second derivative of log P at each share; without codes there is one."""
+    xp, chance = array_namespace(right), like(right, chances)
+    gain = (xp.take(chance, whole_numbers(codes[0])) if codes else chance) - right
     found = []
     for share in shares:
         ratio = gain / xp.maximum(right + share * gain, _LEAST_PROBABILITY + 0.0 * right)
@@ -572,38 +515,23 @@ class FlippedGraded(Graded):
     """
 
     is_convex = False
+    has_several_starts = True
 
     def __init__(self, graded: Graded, flips: FlipRates) -> None:
-        super().__init__(
-            graded.noise,
-            graded.codes,
-            graded.weights,
-            graded.n_levels,
-            graded.groups,
-            graded.n_groups,
-            graded.precision,
-        )
+        vars(self).update(vars(graded))
         self.flips = flips
 
-    def _with(self, precision: float, codes: Array, weights: Array, groups: Array = None) -> FlippedGraded:
-        return FlippedGraded(super()._with(precision, codes, weights, groups), self.flips)
+    def with_arrays(self, *arrays: Array) -> FlippedGraded:
+        return FlippedGraded(super().with_arrays(*arrays), self.flips)
 
     @property
     def plain(self) -> Graded:
         """The likelihood without flips."""
-        return super()._with(self.precision, *self.row_arrays)
+        return super().with_arrays(*self.row_arrays)
 
     @property
     def rates(self) -> FloatArray:
         return self.flips.rates
-
-    @property
-    def has_flips(self) -> bool:
-        return self.flips.has_flips
-
-    @property
-    def has_several_starts(self) -> bool:
-        return True
 
     @property
     def flip_rate(self) -> float | tuple[float, float]:
@@ -611,9 +539,7 @@ class FlippedGraded(Graded):
 
     @property
     def described(self) -> str:
-        words = rates_in_words(self.flip_rate)
-        is_own = isinstance(self.flips, RateOfEach)
-        return words.replace("flip rate is", "flip rate of the typical annotator is") if is_own else words
+        return rates_in_words(self.flip_rate, " of the typical annotator" if isinstance(self.flips, RateOfEach) else "")
 
     def probabilities(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
         """The probability of each judgement at these squared distances, answers at random included."""
@@ -631,12 +557,8 @@ class FlippedGraded(Graded):
     def with_best_rates(self, source: RowSource, squared: Array, thresholds: FloatArray) -> FlippedGraded:
         """The same with the likeliest flip rates at these squared distances."""
         right = self.right(source, squared, thresholds)
-        answers = Answers(source, right, self.codes, self.weights, self.groups, self.n_levels, self.n_groups)
+        answers = FlipAnswers(source, right, self.codes, self.weights, self.groups, self.n_levels, self.n_groups)
         return FlippedGraded(self.plain, self.flips.best(answers))
-
-    def share_undecided(self, source: RowSource, squared: Array, thresholds: FloatArray) -> float:
-        """The mean uncertainty of the judgements: one at even odds, zero where they are certain."""
-        return source.total(source.map(undecided, self.right(source, squared, thresholds), self.weights))
 
     def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Graded:
         """The likelihood in which each judgement counts with its present probability of not being at random."""
@@ -647,7 +569,7 @@ class FlippedGraded(Graded):
 
         rest = () if self.groups is None else (self.groups,)
         held = source.map(sincere, self.right(source, squared, thresholds), self.weights, self.codes, *rest)
-        return super()._with(self.precision, self.codes, held, *rest)
+        return super().with_arrays(self.codes, held, *rest)
 
     def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
         if not self.is_feasible(thresholds):
@@ -701,8 +623,8 @@ Flipped = FlippedCloseFar | FlippedGraded | CentredFlips
 LEAST_GAIN = 1e-7
 
 # The largest number of entries of M, and of thresholds, for which a dense Hessian is formed.
-_MOST_DENSE_ENTRIES = 600
-_MOST_DENSE_THRESHOLDS = 2000
+_MOST_DENSE_ENTRIES = 600  # of 34 columns
+_MOST_DENSE_THRESHOLDS = 2000  # a Hessian of 32 MB
 
 # L-BFGS steps between two estimates of the rate, if the rank limit is reached or a dense Hessian is too large.
 _STEPS_PER_ROUND = 20
@@ -759,7 +681,7 @@ class Alternating(Solver):
         is_settled = self._is_settled(likelihood, squared, inner)
         new = self._state(FlipState(likelihood, squared, inner, is_settled))
         gains = not last.has_begun or state.objective - new.objective >= self.tol
-        return replace(new, stuck=not (gains and is_settled and likelihood.has_flips))
+        return replace(new, stuck=not (gains and is_settled and _has_flips(likelihood)))
 
     def _state(self, climb: FlipState) -> State:
         flipped = self._flipped(climb.likelihood)
@@ -775,7 +697,8 @@ class Alternating(Solver):
         unknowns, they are overfitted.  A penalty determines it in any case.
         """
         objective = self.problem.objective
-        share = likelihood.share_undecided(objective.source, squared, state.thresholds)
+        right = likelihood.right(objective.source, squared, state.thresholds)
+        share = objective.source.total(objective.source.map(_undecided, right, likelihood.weights))
         return self.problem.alpha > 0.0 or objective.n_judgements * share >= 2.0 * self.n_unknowns
 
     def _flipped(self, likelihood: Flipped) -> Problem:
@@ -796,6 +719,15 @@ class Alternating(Solver):
         return state
 
 
+def _undecided(right: Array, weights: Array) -> Array:
+    """The weighted uncertainty of judgements without flips: one at even odds, zero where they are certain."""
+    return 4.0 * weights * right * (1.0 - right)
+
+
+def _has_flips(likelihood: Flipped) -> bool:
+    return bool(np.any(likelihood.rates > 0.0))
+
+
 def _rank(state: State) -> int:
     return int(psd_factor(state.matrix).shape[1])
 
@@ -804,8 +736,8 @@ _MOST_FLIP_ROUNDS = 100  # of a step and new rates, until a round gains less tha
 
 # Multiples of the metric without flips that the search may start from.
 _SCALES = (1.0, 1.5, 2.5, 4.0, 8.0)
-_RAY_ROUNDS = 2
-_RAY_TOL = 1e-6
+_RAY_ROUNDS = 2  # of rates and thresholds in turn, which is enough to rank the multiples
+_RAY_TOL = 1e-6  # slopes of the thresholds meanwhile
 _KNOWN_RATES_TOL = 1e-7  # of the climb at known rates, before the last step
 
 
@@ -825,26 +757,28 @@ def solve_with_flips(
     start, both are close to the maximum.  Returns the solution, and the likelihood with its flip rates.
     """
     if start is not None and not options.proves and options.solver == "newton":
-        return _climb_from(start, objective, flipped, estimate, options, rng, watch)
-    if start is not None and estimate and flipped.has_flips:
+        if estimate:
+            squared = objective.quadratic_forms(start.matrix)
+            flipped = flipped.with_best_rates(objective.source, squared, start.thresholds)
+        return _climb(start, objective, flipped, options, rng, watch, estimate=estimate, certifies=False)
+    if start is not None and estimate and _has_flips(flipped):
         return _climb(start, objective, flipped, options, rng, watch, estimate=True)
     if not options.proves and not estimate:
         begun = solve(objective, options, rng=rng, watch=watch).state if start is None else start
         climbing, by_factor = objective.with_likelihood(flipped), replace(options, solver="factor")
         return solve(climbing, by_factor, rng=rng, watch=watch, start=begun), flipped
     if start is not None and not estimate:
-        return _climb_at(start, objective, flipped, options, rng, watch)
+        return _climb(start, objective, flipped, options, rng, watch, alternates=False)
     plain = solve(objective, options, rng=rng, watch=watch, start=start)
     begun = plain.state
     if estimate and flipped.has_several_starts:
         begun, flipped = _best_on_ray(options.problem(objective), flipped, plain)
     elif estimate:
         flipped = flipped.with_best_rates(objective.source, plain.squared, plain.thresholds)
-    if not flipped.has_flips or plain.certificate.outcome is Outcome.INTERRUPTED or supervisor().timed_out:
+    if not _has_flips(flipped) or plain.certificate.outcome is Outcome.INTERRUPTED or supervisor().timed_out:
         return plain, flipped
-    if not estimate and options.alpha > 0.0:
-        return _climb_at(begun, objective, flipped, options, rng, watch, plain)
-    return _climb(begun, objective, flipped, options, rng, watch, estimate=estimate, plain=plain)
+    alternates = estimate or options.alpha == 0.0
+    return _climb(begun, objective, flipped, options, rng, watch, estimate=estimate, alternates=alternates, plain=plain)
 
 
 def _climb(
@@ -855,86 +789,54 @@ def _climb(
     rng: np.random.Generator,
     watch: Watch,
     *,
-    estimate: bool,
+    estimate: bool = False,
+    alternates: bool = True,
+    certifies: bool = True,
     plain: Solution | None = None,
 ) -> tuple[Solution, Flipped]:
-    """Maximise from a point, after the solution without flips if there is one, and prove the last convex step."""
-    problem = options.problem(objective)
-    recorder = Recorder(objective.passes, watch)
-    climber = Alternating(problem, rng, flipped, estimate=estimate, rank=options.rank)
-    begin = partial(climber.resume, with_free_corner(problem.cone, begun))
-    climb = run(climber, begin, Limits(0.0, _MOST_FLIP_ROUNDS, recorder))
-    top: FlipState = climb.state.memory
-    soft = top.likelihood.softened(objective.source, top.squared, climb.state.thresholds)
-    last = _last_step(soft, climb, objective, options, rng, _watch_at(top.likelihood, watch))
+    """Maximise from a point, after the solution without flips if there is one, and prove the last convex step.
+
+    At known rates, and from a point close to the maximum, a single solver can maximise: then nothing `alternates`.
+    If it `certifies` nothing, that is all.
+    """
+    problem, source = options.problem(objective), objective.source
+    recorder = Recorder(objective.passes, watch if alternates else _watch_at(flipped, watch))
+    if alternates:
+        climber = Alternating(problem, rng, flipped, estimate=estimate, rank=options.rank)
+        begin = partial(climber.resume, with_free_corner(problem.cone, begun))
+        climb = climber.run(begin, RunLimits(0.0, _MOST_FLIP_ROUNDS, recorder))
+        top: FlipState = climb.state.memory
+    else:
+        mixture, tol = objective.with_likelihood(flipped), min(options.tol, _KNOWN_RATES_TOL)
+        climb = run_roughly(mixture, options, begun, tol=tol, n_steps=_MOST_FLIP_ROUNDS, watch=recorder)
+        top = FlipState(flipped, objective.quadratic_forms(climb.state.matrix), climb.state)
+    thresholds = climb.state.thresholds
+    near = State.at(climb.state.matrix, *thresholds)
+    if not certifies:
+        there, mixture = replace(options, max_iter=0), objective.with_likelihood(top.likelihood)
+        return solve(mixture, there, rng=rng, watch=watch, start=near), top.likelihood
+    soft = objective.with_likelihood(top.likelihood.softened(source, top.squared, thresholds))
+    brief = replace(options, max_iter=1) if climb.ending.is_early else options
+    last = solve(soft, brief, rng=rng, watch=_watch_at(top.likelihood, watch), start=near, stay_near=True)
+    convex = last.certificate
+    if climb.ending is Ending.INTERRUPTED:
+        convex = _interrupted(convex, options)
     if estimate:
-        flipped = top.likelihood.with_best_rates(objective.source, last.squared, last.thresholds)
-    return _joined(plain, climb, last, recorder, objective, flipped, is_settled=top.is_settled), flipped
-
-
-def _climb_at(
-    begun: State,
-    objective: Objective,
-    flipped: Flipped,
-    options: Options,
-    rng: np.random.Generator,
-    watch: Watch,
-    plain: Solution | None = None,
-) -> tuple[Solution, Flipped]:
-    """The same at known rates, which a single solver can maximise at from a point close to the maximum."""
-    watch = _watch_at(flipped, watch)
-    recorder = Recorder(objective.passes, watch)
-    climb = run_roughly(
-        objective.with_likelihood(flipped),
-        options,
-        begun,
-        tol=min(options.tol, _KNOWN_RATES_TOL),
-        n_steps=_MOST_FLIP_ROUNDS,
-        watch=recorder,
-    )
-    squared = objective.quadratic_forms(climb.state.matrix)
-    soft = flipped.softened(objective.source, squared, climb.state.thresholds)
-    last = _last_step(soft, climb, objective, options, rng, watch)
-    return _joined(plain, climb, last, recorder, objective, flipped, is_settled=True), flipped
+        flipped = top.likelihood.with_best_rates(source, last.squared, last.thresholds)
+    evaluation = objective.with_likelihood(flipped).evaluate(last.squared, last.thresholds)
+    loss = evaluation.loss - flipped.penalty(last.thresholds)
+    certificate = _certificate(convex, loss, flipped.described, top.is_settled)
+    # Bounds proven along the way are for other problems than the last.
+    before, n_before = ((), 0) if plain is None else (plain.history, plain.n_iter)
+    steps = [replace(step, gap=np.inf) for step in (*before, *recorder.steps)]
+    end = FitStep(certificate.n_passes, loss + convex.objective - convex.loss, certificate.gap)
+    n_iter = n_before + climb.n_iter + last.n_iter
+    return replace(last, certificate=certificate, n_iter=n_iter, history=(*steps, end)), flipped
 
 
 def _watch_at(flipped: Flipped, watch: Watch) -> Watch:
     """A watch of states that have the rates of this likelihood."""
     return lambda iteration, state: watch(iteration, replace(state, rates=flipped.rates))
-
-
-def _last_step(
-    soft: Likelihood, climb: Run, objective: Objective, options: Options, rng: np.random.Generator, watch: Watch
-) -> Solution:
-    """The convex problem at the top of a climb, solved with a proof; after an interrupt, one step of it."""
-    near = State.at(climb.state.matrix, *climb.state.thresholds)
-    brief = replace(options, max_iter=1) if climb.ending.is_early else options
-    last = solve(objective.with_likelihood(soft), brief, rng=rng, watch=watch, start=near, stay_near=True)
-    if climb.ending is Ending.INTERRUPTED:
-        last = replace(last, certificate=_interrupted(last.certificate, options))
-    return last
-
-
-def _joined(
-    plain: Solution | None,
-    climb: Run,
-    last: Solution,
-    recorder: Recorder,
-    objective: Objective,
-    flipped: Flipped,
-    *,
-    is_settled: bool,
-) -> Solution:
-    """The last step, with the loss of the likelihood with flips and the history of all steps."""
-    evaluation = objective.with_likelihood(flipped).evaluate(last.squared, last.thresholds)
-    loss = evaluation.loss - flipped.penalty(last.thresholds)
-    certificate = _certificate(last.certificate, loss, flipped.described, is_settled)
-    # Bounds proven along the way are for other problems than the last.
-    before, n_before = ((), 0) if plain is None else (plain.history, plain.n_iter)
-    steps = [replace(step, gap=np.inf) for step in (*before, *recorder.steps)]
-    penalty = last.certificate.objective - last.certificate.loss
-    end = FitStep(certificate.n_passes, loss + penalty, certificate.gap)
-    return replace(last, certificate=certificate, n_iter=n_before + climb.n_iter + last.n_iter, history=(*steps, end))
 
 
 def _best_on_ray(problem: Problem, flipped: Flipped, plain: Solution) -> tuple[State, Flipped]:
@@ -957,32 +859,10 @@ def _best_on_ray(problem: Problem, flipped: Flipped, plain: Solution) -> tuple[S
     return found
 
 
-def _climb_from(
-    start: State,
-    objective: Objective,
-    flipped: Flipped,
-    estimate: bool,
-    options: Options,
-    rng: np.random.Generator,
-    watch: Watch,
-) -> tuple[Solution, Flipped]:
-    """Maximise from a point close to the maximum, without a certificate."""
-    if estimate:
-        squared = objective.quadratic_forms(start.matrix)
-        flipped = flipped.with_best_rates(objective.source, squared, start.thresholds)
-    climber = Alternating(options.problem(objective), rng, flipped, estimate=estimate, rank=options.rank)
-    climb = run(climber, partial(climber.resume, start), Limits(0.0, _MOST_FLIP_ROUNDS, watch)).state
-    top: FlipState = climb.memory
-    near = State.at(climb.matrix, *climb.thresholds)
-    there = replace(options, max_iter=0)
-    found = solve(objective.with_likelihood(top.likelihood), there, rng=rng, watch=watch, start=near)
-    return found, top.likelihood
-
-
 def _interrupted(certificate: Certificate, options: Options) -> Certificate:
     """The certificate after an interrupt, before the maximisation was complete."""
     outcome, is_proven = Outcome.INTERRUPTED, certificate.lower_bound > 0.0
-    advice = advise(
+    advice = advise_outcome(
         outcome, gap=certificate.gap, is_proven=is_proven, tol=options.tol, rank=options.rank, max_iter=options.max_iter
     )
     return replace(certificate, converged=False, outcome=outcome, advice=advice)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -13,15 +13,10 @@ from array_api_compat import array_namespace, is_numpy_array
 from closefar.arrays import TINY, Array, FloatArray, IndexArray, like, sums_by, whole_numbers
 from closefar.noise import FAR_BEYOND, IntervalTerms, Noise, interval_losses
 from closefar.rows import RowSource, slices
-from closefar.solve.likelihood import Curvature, Evaluation, Likelihood, Terms, best_several
+from closefar.solve.likelihood import Change, Curvature, Evaluation, Likelihood, Terms
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Second derivatives of the risk of levels: each row depends on two thresholds and one strictness at most.
-
-
-class _Change(NamedTuple):
-    margin_gradient: Array
-    slopes: FloatArray
 
 
 class Cells(NamedTuple):
@@ -78,6 +73,7 @@ class Cells(NamedTuple):
         return low, up, np.append(thresholds[self.n_taus :], 0.0)
 
 
+@dataclass(eq=False)
 class GradedCurvature(Curvature):
     """The second derivatives in the lower and the upper end of each row's interval, from which all others follow.
 
@@ -86,106 +82,75 @@ class GradedCurvature(Curvature):
 
     can_be_sampled = True
 
-    def __init__(
-        self,
-        distance: Array,
-        ends: tuple[Array, ...],
-        codes: Array,
-        groups: Array | None,
-        cells: Cells,
-        precision: float,
-        thresholds: FloatArray,
-    ) -> None:
-        super().__init__(distance, thresholds)
-        self._ends = ends
-        self._codes = codes
-        self._groups = groups
-        self._cells = cells
-        self._precision = precision
+    distance: Array
+    ends: tuple[Array, ...]
+    codes: Array
+    groups: Array | None
+    cells: Cells
+    precisions: FloatArray
+    thresholds: FloatArray
 
     @property
     def crosses(self) -> tuple[Array, ...]:
         """One array per threshold: zero for the rows that do not depend on it."""
         low, up = self._mixed
-        xp, codes, nothing = array_namespace(low), whole_numbers(self._codes), 0.0 * low
+        xp, codes, nothing = array_namespace(low), whole_numbers(self.codes), 0.0 * low
         taus = tuple(
-            xp.where(codes == k, low, xp.where(codes == k - 1, up, nothing)) for k in range(1, self._cells.n_levels)
+            xp.where(codes == k, low, xp.where(codes == k - 1, up, nothing)) for k in range(1, self.cells.n_levels)
         )
-        if self._groups is None:
+        if self.groups is None:
             return taus
-        groups = whole_numbers(self._groups)
-        return (*taus, *(xp.where(groups == r, -self.distance, nothing) for r in range(self._cells.n_groups)))
-
-    def mapped(self, function: Callable[[Array], Array]) -> GradedCurvature:
-        arrays = tuple(map(function, self._ends))
-        return self._with(function(self.distance), arrays, self._codes, self._groups, self.thresholds)
-
-    def with_thresholds(self, thresholds: FloatArray) -> GradedCurvature:
-        return self._with(self.distance, self._ends, self._codes, self._groups, thresholds)
-
-    def _with(
-        self,
-        distance: Array,
-        ends: tuple[Array, ...],
-        codes: Array,
-        groups: Array | None,
-        thresholds: FloatArray,
-        precision: float | None = None,
-    ) -> GradedCurvature:
-        precision = self._precision if precision is None else precision
-        return GradedCurvature(distance, ends, codes, groups, self._cells, precision, thresholds)
+        groups = whole_numbers(self.groups)
+        return (*taus, *(xp.where(groups == r, -self.distance, nothing) for r in range(self.cells.n_groups)))
 
     @property
     def border_passes(self) -> float:
-        return 0.0 if self._groups is None else 1.0
+        return 0.0 if self.groups is None else 1.0
 
     def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
         """One sum of squares, with the mixed derivatives divided by the root as its border."""
         root = source.map(_root, self.distance)
         low, up = self._mixed
-        n, cells = self._cells.n_taus, self._cells
-        border = tuple(source.map(_border_of(k), low, up, root, self._codes) for k in range(1, cells.n_levels))
+        n, cells = self.cells.n_taus, self.cells
+        border = tuple(source.map(_border_of(k), low, up, root, self.codes) for k in range(1, cells.n_levels))
         hessian = source.sum_of_squares(root, border, rough=rough)
         size = len(hessian) - n
         found = np.empty((size + self.thresholds.shape[0],) * 2)
         found[: size + n, : size + n] = hessian
-        if self._groups is not None:
-            on = -source.grouped_outers(self.distance, self._groups, cells.n_groups + 1)[: cells.n_groups]
+        if self.groups is not None:
+            on = -source.grouped_outers(self.distance, self.groups, cells.n_groups + 1)[: cells.n_groups]
             found[size + n :, :size], found[:size, size + n :] = on, on.T
         found[size:, size:] = self.thresholds
         return found
 
     def sampled(self, source: RowSource, part: RowSource, indices: IndexArray, factors: FloatArray) -> GradedCurvature:
         times = part.row_array(factors)
-        distance, *ends = (part.product(source.pick(each, indices), times) for each in (self.distance, *self._ends))
-        codes = source.pick(self._codes, indices)
-        groups = None if self._groups is None else source.pick(self._groups, indices)
+        distance, *ends = (part.product(source.pick(each, indices), times) for each in (self.distance, *self.ends))
+        codes = source.pick(self.codes, indices)
+        groups = None if self.groups is None else source.pick(self.groups, indices)
 
         def second(codes: Array, *arrays: Array) -> FloatArray:
             ends, groups = arrays[:3], arrays[3:]
-            return self._cells.second_sums(codes, groups, *ends)
+            return self.cells.second_sums(codes, groups, *ends)
 
         rest = () if groups is None else (groups,)
         thresholds = np.sum(part.parts(second, codes, *ends, *rest), axis=0)
-        n = self._cells.n_taus
-        thresholds[np.diag_indices(len(thresholds))] += np.append(
-            np.zeros(n), np.full(len(thresholds) - n, self._precision)
-        )
-        return self._with(distance, tuple(ends), codes, groups, thresholds)
+        thresholds[np.diag_indices(len(thresholds))] += self.precisions
+        return GradedCurvature(distance, tuple(ends), codes, groups, self.cells, self.precisions, thresholds)
 
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        cells, (on_low, on_up, on_groups) = self._cells, self._cells.spread(thresholds)
+        cells, (on_low, on_up, on_groups) = self.cells, self.cells.spread(thresholds)
         (low, up), has_shift = self._mixed, bool(np.any(thresholds))
 
-        def change(squared: Array, distance: Array, low: Array, up: Array, codes: Array, *groups: Array) -> _Change:
+        def change(squared: Array, distance: Array, low: Array, up: Array, codes: Array, *groups: Array) -> Change:
             xp, index, moved = array_namespace(squared), whole_numbers(codes), distance * squared
             if has_shift:
                 moved = moved + low * xp.take(like(low, on_low), index) + up * xp.take(like(up, on_up), index)
             if has_shift and groups:
                 moved = moved - distance * xp.take(like(low, on_groups), whole_numbers(groups[0]))
-            return _Change(moved, cells.sums(codes, groups, low * squared, up * squared))
+            return Change(moved, cells.sums(codes, groups, low * squared, up * squared))
 
-        arrays = self.distance, low, up, self._codes, *(() if self._groups is None else (self._groups,))
+        arrays = self.distance, low, up, self.codes, *(() if self.groups is None else (self.groups,))
         parts, image = source.sweep(matrix, change, *arrays)
         return image, np.sum([part.slopes for part in parts], axis=0) + self.thresholds @ thresholds
 
@@ -196,7 +161,7 @@ class GradedCurvature(Curvature):
     @cached_property
     def _mixed(self) -> tuple[Array, Array]:
         """The mixed derivatives in the squared distance and the lower and the upper end."""
-        low_low, low_up, up_up = self._ends
+        low_low, low_up, up_up = self.ends
         return -1.0 * (low_low + low_up), -1.0 * (up_up + low_up)
 
 
@@ -231,6 +196,7 @@ def _split_losses(noise: Noise, a: Array, b: Array, on_width: Sequence[Array], o
     return IntervalTerms(*first) if order < 2 else IntervalTerms(*first, bend_a[0] + bend, -bend, bend_b[0] + bend)
 
 
+@dataclass(eq=False)
 class Graded(Likelihood):
     """P(level k) = Phi(q - tau_k) - Phi(q - tau_(k+1)) of pairs with squared distance q, tau_0 = -inf, tau_K = inf.
 
@@ -254,36 +220,26 @@ class Graded(Likelihood):
         1 / (width^2 W), where W is the sum of the weights before they were divided by it.
     """
 
-    def __init__(
-        self,
-        noise: Noise,
-        codes: Array,
-        weights: Array,
-        n_levels: int,
-        groups: Array = None,
-        n_groups: int = 0,
-        precision: float = 0.0,
-    ) -> None:
-        self.noise = noise
-        self.codes = codes
-        self.weights = weights
-        self.n_levels = n_levels
-        self.groups = groups
-        self.n_groups = n_groups
-        self.precision = precision
-        self.least = np.append(np.zeros(n_levels - 1), np.full(n_groups, -np.inf))
-        self.row_arrays = (codes, weights) if groups is None else (codes, weights, groups)
+    noise: Noise
+    codes: Array
+    weights: Array
+    n_levels: int
+    groups: Array = None
+    n_groups: int = 0
+    precision: float = 0.0
 
-    def with_arrays(self, *arrays: Array) -> Graded:
-        return self._with(self.precision, *arrays)
+    def __post_init__(self) -> None:
+        self.least = np.append(np.zeros(self.n_levels - 1), np.full(self.n_groups, -np.inf))
+        self.row_arrays = (self.codes, self.weights) if self.groups is None else (self.codes, self.weights, self.groups)
 
-    def _with(self, precision: float, codes: Array, weights: Array, groups: Array = None) -> Graded:
-        return Graded(self.noise, codes, weights, self.n_levels, groups, self.n_groups, precision)
+    def with_arrays(self, codes: Array, weights: Array, groups: Array = None) -> Graded:
+        return Graded(self.noise, codes, weights, self.n_levels, groups, self.n_groups, self.precision)
 
     def of_sample(self, part: RowSource, arrays: Sequence[Array]) -> Graded:
-        codes, weights, *groups = arrays
-        share = part.total(weights)
-        return self._with(self.precision / share, codes, weights * (1.0 / share), *groups)
+        found = super().of_sample(part, arrays)
+        assert isinstance(found, Graded)
+        found.precision = self.precision / part.total(arrays[1])
+        return found
 
     @property
     def cells(self) -> Cells:
@@ -387,7 +343,7 @@ class Graded(Likelihood):
         thresholds = _summed(parts)
         thresholds[np.diag_indices(self.n_thresholds)] += self.precisions
         distance = source.join([part.curvature for part in parts])
-        return GradedCurvature(distance, arrays, self.codes, self.groups, self.cells, self.precision, thresholds)
+        return GradedCurvature(distance, arrays, self.codes, self.groups, self.cells, self.precisions, thresholds)
 
     def _join(self, source: RowSource, parts: Sequence[Terms], thresholds: FloatArray, order: int) -> Evaluation:
         found = super()._join(source, parts, thresholds, order)
@@ -395,13 +351,6 @@ class Graded(Likelihood):
             return found
         slopes = found.slopes + self.precisions * thresholds
         return replace(found, loss=found.loss + self.penalty(thresholds), slopes=slopes)
-
-    def best_thresholds(
-        self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
-    ) -> tuple[FloatArray, Evaluation]:
-        begin = self.made_feasible(np.maximum(start, least))
-        evaluate = partial(source.evaluate, self, squared, order=2)
-        return best_several(evaluate, begin, least, tol, is_convex=self.is_convex)
 
     def made_feasible(self, thresholds: FloatArray) -> FloatArray:
         if self.is_feasible(thresholds):

@@ -43,13 +43,13 @@ class Curvature(ABC):
     def crosses(self) -> tuple[Array, ...]:
         """The mixed derivatives in the squared distance of each row and each threshold, one handle each."""
 
-    @abstractmethod
     def mapped(self, function: Callable[[Array], Array]) -> Curvature:
-        """The same with a function of each array of one number per row."""
+        """The same with a function of each array of one number per row, for rows in partitions."""
+        raise NotImplementedError(f"{type(self).__name__} is not for rows in partitions.")
 
-    @abstractmethod
     def with_thresholds(self, thresholds: FloatArray) -> Curvature:
-        """The same with other second derivatives in the thresholds."""
+        """The same with other second derivatives in the thresholds, which are sums over partitions."""
+        raise NotImplementedError(f"{type(self).__name__} is not for rows in partitions.")
 
     @property
     @abstractmethod
@@ -73,7 +73,7 @@ class Curvature(ABC):
         """The second derivatives in the diagonal of V'MV, V the basis, and in it and each threshold."""
 
 
-class _Change(NamedTuple):
+class Change(NamedTuple):
     """The change of first derivatives along a step: in the squared distance of some rows and, summed, in thresholds."""
 
     margin_gradient: Array
@@ -91,23 +91,9 @@ class FullCurvature(Curvature):
     def crosses(self) -> tuple[Array, ...]:
         return self._crosses
 
-    def mapped(self, function: Callable[[Array], Array]) -> FullCurvature:
-        return FullCurvature(function(self.distance), tuple(map(function, self.crosses)), self.thresholds)
-
-    def with_thresholds(self, thresholds: FloatArray) -> FullCurvature:
-        return FullCurvature(self.distance, self.crosses, thresholds)
-
     @property
     def border_passes(self) -> float:
         return 0.5 * len(self.crosses)
-
-    @property
-    def can_be_sampled(self) -> bool:  # type: ignore[override]
-        return not self.crosses
-
-    def sampled(self, source: RowSource, part: RowSource, indices: IndexArray, factors: FloatArray) -> FullCurvature:
-        distance = part.product(source.pick(self.distance, indices), part.row_array(factors))
-        return FullCurvature(distance, (), self.thresholds)
 
     def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
         on_matrix = source.sum_of_squares(source.map(_root, self.distance), (), rough=rough)
@@ -117,11 +103,11 @@ class FullCurvature(Curvature):
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
         steps = thresholds.tolist()
 
-        def change(squared: Array, distance: Array, *crosses: Array) -> _Change:
+        def change(squared: Array, distance: Array, *crosses: Array) -> Change:
             moved = distance * squared
             for step, cross in zip(steps, crosses, strict=True):
                 moved = moved + step * cross
-            return _Change(moved, np.array([_total(cross * squared) for cross in crosses]))
+            return Change(moved, np.array([_total(cross * squared) for cross in crosses]))
 
         parts, image = source.sweep(matrix, change, self.distance, *self.crosses)
         return image, np.sum([part.slopes for part in parts], axis=0) + self.thresholds @ thresholds
@@ -132,13 +118,13 @@ class FullCurvature(Curvature):
 
 
 class MarginCurvature(Curvature):
-    """The second derivatives of a loss that depends only on the margins q - tau, with one threshold."""
+    """The second derivatives of a loss that depends only on the margins q - tau, with one threshold or none."""
 
     can_be_sampled = True
 
     @property
     def crosses(self) -> tuple[Array, ...]:
-        return (-self.distance,)
+        return (-self.distance,) * len(self.thresholds)
 
     def mapped(self, function: Callable[[Array], Array]) -> MarginCurvature:
         return MarginCurvature(function(self.distance), self.thresholds)
@@ -152,32 +138,33 @@ class MarginCurvature(Curvature):
 
     def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
         """The sum of f f' for f = sqrt(c) (F, -1): one sum of squares, with the signs changed at the end."""
-        root = source.map(_root, self.distance)
-        hessian = source.sum_of_squares(root, (root,), rough=rough)
-        hessian[-1, :-1] *= -1.0
-        hessian[:-1, -1] *= -1.0
+        root, n = source.map(_root, self.distance), len(self.thresholds)
+        hessian = source.sum_of_squares(root, (root,) * n, rough=rough)
+        size = len(hessian) - n
+        hessian[size:, :size] *= -1.0
+        hessian[:size, size:] *= -1.0
         return hessian
 
     def sampled(self, source: RowSource, part: RowSource, indices: IndexArray, factors: FloatArray) -> MarginCurvature:
         distance = part.product(source.pick(self.distance, indices), part.row_array(factors))
-        return MarginCurvature(distance, np.array([[part.total(distance)]]))
+        return MarginCurvature(distance, np.full_like(self.thresholds, part.total(distance)))
 
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        shift = float(thresholds[0])
+        shift = float(np.sum(thresholds))
         fused = source.curvature_pass(self.distance, matrix, shift)
         if fused is not None:
-            return fused[0], np.array([fused[1]])
+            return fused[0], np.full_like(thresholds, fused[1])
 
-        def change(squared: Array, distance: Array) -> _Change:
+        def change(squared: Array, distance: Array) -> Change:
             moved = distance * (squared - shift)
-            return _Change(moved, np.array([-_total(moved)]))
+            return Change(moved, np.full_like(thresholds, -_total(moved)))
 
         parts, image = source.sweep(matrix, change, self.distance)
         return image, np.sum([part.slopes for part in parts], axis=0)
 
     def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
         fourth, sums = source.rotated_moments(self.distance, (), basis)
-        return fourth, -sums
+        return fourth, -sums[:, : len(self.thresholds)]
 
 
 class UnknownCurvature(MarginCurvature):
@@ -223,15 +210,6 @@ class Terms(NamedTuple):
     curvatures: FloatArray | None = None
 
 
-class Losses(NamedTuple):
-    """The losses and derivatives at the margins of some of the rows; see `Terms`."""
-
-    loss: float
-    least_margin: float
-    margin_gradient: Array
-    curvature: Array
-
-
 @dataclass(frozen=True)
 class Evaluation:
     """The risk at given squared distances and thresholds, with its derivatives; see `Terms`.
@@ -271,9 +249,8 @@ class Evaluation:
         )
 
 
-# The search for a threshold: its maximum number of steps, and its range relative to the squared distances.
-_MOST_SEARCH_STEPS = 200
-_SEARCH_RANGE = 1e3
+_MOST_SEARCH_STEPS = 200  # for a threshold; bisection alone needs about 60 to the last digit
+_SEARCH_RANGE = 1e3  # beyond the squared distances, where labels of one kind leave a flat tail
 
 
 class Likelihood(ABC):
@@ -291,10 +268,13 @@ class Likelihood(ABC):
         Whether the loss is convex, so that bounds can be proven.
     has_tangents : bool
         Whether it is a function of one margin, of which `pointwise` has the derivatives.
+    is_plain : bool
+        Whether it is the noise alone, at margins less one threshold, for which sources may have fused passes.
     """
 
     is_convex: bool = True
     has_tangents: bool = False
+    is_plain: ClassVar[bool] = False
 
     least: FloatArray
     weights: Array
@@ -304,7 +284,6 @@ class Likelihood(ABC):
     def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
         """Evaluate some of the rows, with derivatives up to this order."""
 
-    @abstractmethod
     def best_thresholds(
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
     ) -> tuple[FloatArray, Evaluation]:
@@ -313,6 +292,10 @@ class Likelihood(ABC):
         `start` is a guess, which need not be feasible.  Returns the thresholds and the risk there,
         including its curvature.
         """
+        begin = self.made_feasible(np.maximum(start, least))
+        return best_several(
+            partial(source.evaluate, self, squared, order=2), begin, least, tol, is_convex=self.is_convex
+        )
 
     @abstractmethod
     def trend(self, source: RowSource) -> Array:
@@ -339,11 +322,6 @@ class Likelihood(ABC):
     @property
     def n_thresholds(self) -> int:
         return len(self.least)
-
-    @property
-    def can_be_fused(self) -> bool:
-        """Whether sources may have fused passes for it."""
-        return False
 
     def penalty(self, thresholds: FloatArray) -> float:
         """The penalty on thresholds that the risk includes."""
@@ -373,12 +351,6 @@ class Likelihood(ABC):
         """Whether there are judgements on both sides of each threshold."""
         return self.n_thresholds == 0 or abs(source.total(self.trend(source))) <= 1.0 - 1e-9
 
-    def factor_pass(
-        self, source: RowSource, factor: FloatArray, thresholds: FloatArray
-    ) -> tuple[Evaluation, FloatArray] | None:
-        """Return the risk of M = A A' and dR/dA, if the source has a fused pass for them."""
-        return None
-
     def evaluate(self, source: RowSource, squared: Array, thresholds: FloatArray, order: int) -> Evaluation:
         """Return the risk at these squared distances."""
         terms = partial(self.terms, thresholds=thresholds, order=order)
@@ -390,6 +362,9 @@ class Likelihood(ABC):
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
     ) -> tuple[Evaluation, FloatArray]:
         """Return the risk of a metric, with its curvature, and dR/dM."""
+        if source.has_kernels:
+            evaluation = self.evaluate(source, source.quadratic_forms(matrix), thresholds, order=2)
+            return evaluation, source.outer(evaluation.margin_gradient)
         terms = partial(self.terms, thresholds=thresholds, order=2)
         store = _Store(source, self.weights, order=2)
         parts, gradient = source.sweep(matrix, store.filling(terms), *self.row_arrays, *store.arrays)
@@ -458,17 +433,15 @@ class _Store:
 class CloseFar(Likelihood):
     """P(far) = Phi(q - tau) and P(close) = Phi(tau - q) of pairs with squared distance q; tau is at least 0.
 
-    `signs` are +1 for far and -1 for close; all arrays are handles of the source.
+    `signs` are +1 for far and -1 for close; all arrays are handles of the source.  Comparisons have no threshold.
 
     Attributes
     ----------
-    is_plain : bool
-        Whether `pointwise` is the noise alone, for which sources may have fused passes.
     separates : bool
         Whether the loss has no finite minimum if every label is on the right side.
     """
 
-    is_plain: ClassVar[bool] = True
+    is_plain = True
     has_tangents = True
     separates: ClassVar[bool] = True
 
@@ -483,39 +456,31 @@ class CloseFar(Likelihood):
         """The loss of each row as a function of its margin l (q - tau), and its first `order` derivatives."""
         return self.noise.derivatives(margin, order)
 
-    def losses(self, margin: Array, signs: Array, weights: Array, *rest: Array, order: int) -> Losses:
-        """Evaluate some of the rows at their margins l (q - tau)."""
-        xp = array_namespace(margin)
-        derivatives = self.pointwise(margin, *rest, order=order)
-        return Losses(
+    def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, tuple[Array, ...]]:
+        """The margins l (q - tau) of some of the rows, and their arrays: after the weights, those of `pointwise`."""
+        return arrays[0] * (squared - float(np.sum(thresholds))), arrays
+
+    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
+        margin, (signs, weights, *rest) = self.margins(squared, *arrays, thresholds=thresholds)
+        xp, derivatives = array_namespace(margin), self.pointwise(margin, *rest, order=order)
+        margin_gradient = weights * signs * derivatives[1]
+        return Terms(
             loss=float(xp.vecdot(weights, derivatives[0])),
+            slopes=np.full(self.n_thresholds, -_total(margin_gradient)),
             least_margin=float(xp.min(margin)) if self.separates else -np.inf,
-            margin_gradient=weights * signs * derivatives[1],
+            margin_gradient=margin_gradient,
             curvature=weights * derivatives[2] if order == 2 else None,
         )
 
-    def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, tuple[Array, ...]]:
-        """The margins l (q - tau) of some of the rows, and their arrays."""
-        return arrays[0] * (squared - float(thresholds[0])), arrays
-
-    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
-        margin, arrays = self.margins(squared, *arrays, thresholds=thresholds)
-        loss, least_margin, margin_gradient, curvature = self.losses(margin, *arrays, order=order)
-        slope = -float(array_namespace(squared).sum(margin_gradient))
-        return Terms(loss, np.array([slope]), least_margin, margin_gradient, curvature)
-
     def crossed(self, found: Terms, values: Array, *arrays: Array) -> FloatArray:
-        return np.array([-float(array_namespace(values).vecdot(found.curvature, values))])
+        return np.full(self.n_thresholds, -float(array_namespace(values).vecdot(found.curvature, values)))
 
     def loss_and_gradient(
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
     ) -> tuple[Evaluation, FloatArray]:
         fused = None
-        if self.can_be_fused:
+        if self.is_plain:
             fused = source.margin_pass(self.noise, self.signs, self.weights, matrix, float(thresholds[0]))
-        if fused is None and source.has_kernels:
-            evaluation = self.evaluate(source, source.quadratic_forms(matrix), thresholds, order=2)
-            return evaluation, source.outer(evaluation.margin_gradient)
         if fused is None:
             return super().loss_and_gradient(source, matrix, thresholds)
 
@@ -526,24 +491,9 @@ class CloseFar(Likelihood):
         second = UnknownCurvature(curvature, np.array([[fused.curvature]]))
         return Evaluation(fused.loss, np.array([fused.slope]), fused.least_margin, None, second), fused.gradient
 
-    def factor_pass(
-        self, source: RowSource, factor: FloatArray, thresholds: FloatArray
-    ) -> tuple[Evaluation, FloatArray] | None:
-        if not self.can_be_fused:
-            return None
-        found = source.factor_pass(self.noise, self.signs, self.weights, factor, float(thresholds[0]))
-        if found is None:
-            return None
-        second = UnknownCurvature(lambda: None, np.array([[found.curvature]]))
-        return Evaluation(found.loss, np.array([found.slope]), found.least_margin, None, second), 2.0 * found.gradient
-
-    @property
-    def can_be_fused(self) -> bool:
-        return self.is_plain and self.n_thresholds == 1
-
     def evaluate(self, source: RowSource, squared: Array, thresholds: FloatArray, order: int) -> Evaluation:
         fused = None
-        if self.can_be_fused:
+        if self.is_plain:
             threshold = float(thresholds[0])
             fused = source.margin_terms(self.noise, squared, self.signs, self.weights, threshold, order)
         if fused is None:
@@ -553,12 +503,14 @@ class CloseFar(Likelihood):
 
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
         distance = source.join([part.curvature for part in parts])
-        return MarginCurvature(distance, np.array([[source.total(distance)]]))
+        return MarginCurvature(distance, np.full((self.n_thresholds,) * 2, source.total(distance)))
 
     def best_thresholds(
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
     ) -> tuple[FloatArray, Evaluation]:
         """Use safeguarded Newton steps until the slopes are at most `tol`, or >= 0 for a threshold at `least`."""
+        if self.n_thresholds == 0:
+            return np.empty(0), source.evaluate(self, squared, np.empty(0), order=2)
         floor = float(least[0])
         smallest, largest = source.extremes(squared)
         low, high = max(smallest - _SEARCH_RANGE, floor), max(largest + _SEARCH_RANGE, floor)
@@ -588,11 +540,11 @@ class CloseFar(Likelihood):
 
     def right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
         """The probability of each label at these squared distances, if it is not flipped."""
-        noise, threshold = self.noise, float(thresholds[0])
+        noise, threshold = self.noise, float(np.sum(thresholds))
         return source.map(lambda squared, signs: noise.cdf(signs * (squared - threshold)), squared, self.signs)
 
     def with_arrays(self, *arrays: Array) -> CloseFar:
-        return CloseFar(self.noise, *arrays)
+        return type(self)(self.noise, *arrays)
 
 
 def best_several(
@@ -698,29 +650,3 @@ class Compared(CloseFar):
     def __init__(self, noise: Noise, signs: Array, weights: Array) -> None:
         super().__init__(noise, signs, weights)
         self.least = np.empty(0)
-
-    def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, tuple[Array, ...]]:
-        return arrays[0] * squared, arrays
-
-    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
-        margin, arrays = self.margins(squared, *arrays, thresholds=thresholds)
-        loss, least_margin, margin_gradient, curvature = self.losses(margin, *arrays, order=order)
-        return Terms(loss, np.empty(0), least_margin, margin_gradient, curvature)
-
-    def crossed(self, found: Terms, values: Array, *arrays: Array) -> FloatArray:
-        return np.empty(0)
-
-    def curvature(self, source: RowSource, parts: Sequence[Terms]) -> FullCurvature:
-        return FullCurvature(source.join([part.curvature for part in parts]), (), np.empty((0, 0)))
-
-    def best_thresholds(
-        self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
-    ) -> tuple[FloatArray, Evaluation]:
-        return np.empty(0), source.evaluate(self, squared, np.empty(0), order=2)
-
-    def right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
-        noise = self.noise
-        return source.map(lambda squared, signs: noise.cdf(signs * squared), squared, self.signs)
-
-    def with_arrays(self, *arrays: Array) -> Compared:
-        return Compared(self.noise, *arrays)

@@ -13,7 +13,7 @@ import numpy as np
 
 from closefar.arrays import Array, FloatArray
 from closefar.solve.certificate import Certificate
-from closefar.solve.problem import OutOfTime, Passes, Problem, supervisor
+from closefar.solve.problem import OutOfTime, Passes, Point, Problem, supervisor
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A step of a fit, as its history keeps it.
@@ -67,6 +67,12 @@ class State:
         """A point about which nothing else is known."""
         return cls(matrix, np.array(thresholds), objective=np.inf, bound=0.0, least_margin=-np.inf, memory=None)
 
+    @classmethod
+    def of(cls, point: Point, bound: float, memory: Any) -> State:
+        """A point of the problem, with the bound proven so far."""
+        least_margin = point.evaluation.least_margin
+        return cls(point.matrix, point.thresholds, point.value, bound, least_margin, memory)
+
     @property
     def gap(self) -> float:
         return max(self.objective - self.bound, 0.0)
@@ -88,9 +94,32 @@ class Solver(ABC):
     def resume(self, state: State) -> State:
         """Return the first state when continuing from the state of another solver or penalty."""
 
+    def begin(self, state: State | None) -> State:
+        """Return the first state: from another one, if there is one."""
+        return self.start() if state is None else self.resume(state)
+
     @abstractmethod
     def step(self, state: State) -> State:
         """Return the next state."""
+
+    def run(self, start: Callable[[], State], limits: RunLimits) -> Run:
+        """Step until a limit is reached; an interrupt, or the end of the time, keeps the last state."""
+        watch, state, iteration = supervisor(), start(), 0
+        ending: Ending | None = None
+        try:
+            limits.watch(iteration, state)
+            while (ending := _ending(state, iteration, limits)) is None:
+                if watch.is_over:
+                    raise OutOfTime
+                with watch.stepping():
+                    state = self.step(state)
+                iteration += 1
+                limits.watch(iteration, state)
+        except KeyboardInterrupt:
+            ending = Ending.INTERRUPTED
+        except OutOfTime:
+            ending, watch.timed_out = Ending.OUT_OF_TIME, True
+        return Run(state, ending, iteration)
 
 
 Watch = Callable[[int, State], None]
@@ -115,7 +144,7 @@ class Recorder:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """The limits of a run: a proven gap of at most `tol`, or that share of the objective, or a number of steps."""
 
     tol: float
@@ -150,27 +179,7 @@ class Run:
     n_iter: int
 
 
-def run(solver: Solver, start: Callable[[], State], limits: Limits) -> Run:
-    """Step until a limit is reached; an interrupt, or the end of the time, keeps the last state."""
-    watch, state, iteration = supervisor(), start(), 0
-    ending: Ending | None = None
-    try:
-        limits.watch(iteration, state)
-        while (ending := _ending(state, iteration, limits)) is None:
-            if watch.is_over:
-                raise OutOfTime
-            with watch.stepping():
-                state = solver.step(state)
-            iteration += 1
-            limits.watch(iteration, state)
-    except KeyboardInterrupt:
-        ending = Ending.INTERRUPTED
-    except OutOfTime:
-        ending, watch.timed_out = Ending.OUT_OF_TIME, True
-    return Run(state, ending, iteration)
-
-
-def _ending(state: State, iteration: int, limits: Limits) -> Ending | None:
+def _ending(state: State, iteration: int, limits: RunLimits) -> Ending | None:
     # First, since the loss of a metric that separates the labels may already be below the tolerance.
     if limits.stop_if_separable and state.least_margin > 0.0:
         return Ending.SEPARABLE

@@ -5,9 +5,10 @@ Below full rank the problem is not convex.  Full gradients only prove, and find 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -17,7 +18,7 @@ from closefar.solve.bound import DUAL_ROUNDING, REACH, prove_bound
 from closefar.solve.likelihood import Evaluation, damped
 from closefar.solve.loop import SURPRISING, Solver, State
 from closefar.solve.problem import Objective, Point, Problem, psd_factor
-from closefar.solve.start import fit_scale, moment_start
+from closefar.solve.start import centred_moments, fit_scale, moment_start
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The penalised risk as a function of a factor A of M = A A', with the thresholds minimised out.
@@ -33,7 +34,7 @@ _THRESHOLD_TOL, _ROUGH_THRESHOLD_TOL = 1e-12, 1e-9
 
 
 @dataclass(frozen=True)
-class Place:
+class FactorPlace:
     """A factor with the projections of the data on it, their squared lengths, the best thresholds and the value.
 
     `curvature` is the sum of the second derivatives in the squared distances.  Projections along a line are updated,
@@ -65,36 +66,32 @@ class Factored:
     objective: Objective
     threshold_tol: float | None = None
 
-    @property
-    def is_exact(self) -> bool:
-        return self.objective is self.problem.objective
-
-    def at(self, factor: FloatArray, thresholds: FloatArray, tol: float | None = None) -> Place:
+    def at(self, factor: FloatArray, thresholds: FloatArray, tol: float | None = None) -> FactorPlace:
         """Evaluate a factor: half a pass."""
         projections = self.objective.forward(factor)
-        squared = self.objective.inner(projections, projections)
+        squared = self.objective.source.inner(projections, projections)
         return self._place(factor, projections, squared, thresholds, tol)
 
-    def settled(self, place: Place) -> Place:
+    def settled(self, place: FactorPlace) -> FactorPlace:
         """The same place with exact thresholds: no pass."""
         if self.threshold_tol is not None:
             return place
         return self._place(place.factor, place.projections, place.squared, place.thresholds, 1e-15)
 
-    def gradient(self, place: Place) -> FloatArray:
+    def gradient(self, place: FactorPlace) -> FloatArray:
         """The derivative in A: half a pass."""
         pulled = self.objective.backward(place.projections, place.evaluation.margin_gradient)
         return 2.0 * (pulled + self.problem.alpha * place.factor)
 
-    def search(self, place: Place, direction: FloatArray) -> Place:
+    def search(self, place: FactorPlace, direction: FloatArray) -> FactorPlace:
         """Minimise along A + t D, for one projection on D: half a pass.
 
         The squared distances along it are f + 2 t P'Q + t^2 Q'Q for each pair, so t and the thresholds are found
         without another pass, by Newton steps in both.
         """
-        objective = self.objective
+        objective, source = self.objective, self.objective.source
         ahead = objective.forward(direction)
-        linear, square = 2.0 * objective.inner(place.projections, ahead), objective.inner(ahead, ahead)
+        linear, square = (2.0 * source.inner(place.projections, ahead), source.inner(ahead, ahead))
         line = _Line(self.problem, objective, place, linear, square, direction)
         length, thresholds = line.minimise()
         squared = place.squared + length * (linear + length * square)
@@ -104,22 +101,29 @@ class Factored:
 
     def _place(
         self, factor: FloatArray, projections: Array, squared: Array, thresholds: FloatArray, tol: float | None = None
-    ) -> Place:
+    ) -> FactorPlace:
         if self.threshold_tol is not None:
             tol = self.threshold_tol
         elif tol is None:
-            tol = _THRESHOLD_TOL if self.is_exact else _ROUGH_THRESHOLD_TOL
+            is_exact = self.objective is self.problem.objective
+            tol = _THRESHOLD_TOL if is_exact else _ROUGH_THRESHOLD_TOL
         thresholds, evaluation = self.objective.best_thresholds(squared, thresholds, self.problem.cone.least, tol)
         value = evaluation.loss + self.problem.alpha * float(np.sum(factor**2))
         curvature = self.objective.source.total(evaluation.curvature.distance)
-        return Place(factor, projections, squared, thresholds, evaluation, value, curvature)
+        return FactorPlace(factor, projections, squared, thresholds, evaluation, value, curvature)
 
 
 class _Line:
     """The penalised risk along a line of factors, as a function of its length and the thresholds."""
 
     def __init__(
-        self, problem: Problem, objective: Objective, place: Place, linear: Array, square: Array, direction: FloatArray
+        self,
+        problem: Problem,
+        objective: Objective,
+        place: FactorPlace,
+        linear: Array,
+        square: Array,
+        direction: FloatArray,
     ) -> None:
         self.objective, self.least = objective, problem.cone.least
         self.place, self.linear, self.square = place, linear, square
@@ -243,7 +247,7 @@ def has_tangents(problem: Problem) -> bool:
     return problem.alpha > 0.0 and problem.objective.likelihood.is_convex
 
 
-def tangent_bound(problem: Problem, place: Place, least: float) -> float:
+def tangent_bound(problem: Problem, place: FactorPlace, least: float) -> float:
     """The bound proven by the slopes at a place where lambda_min(dR/dM) is at least `least`."""
     thresholds, slopes = place.thresholds, place.evaluation.slopes
     likelihood, source = problem.objective.likelihood, problem.objective.source
@@ -267,7 +271,10 @@ def _tangents(likelihood: Any, thresholds: FloatArray, share: float, squared: Ar
     """sum_i w_i (phi(m') - q m') for some of the rows, with q = share phi'(m) and phi'(m') = q."""
     xp = array_namespace(squared)
     margin, (_, weights, *rest) = likelihood.margins(squared, *arrays, thresholds=thresholds)
-    pointwise = partial(_derivatives, likelihood, rest)
+
+    def pointwise(margin: Array) -> Any:
+        return likelihood.pointwise(margin, *rest, order=2)
+
     slope = pointwise(margin)[1]
     wanted = share * slope
     # Towards the minimum, where slopes are smaller: the solution is between the margin and the first point beyond it.
@@ -295,18 +302,15 @@ def _tangents(likelihood: Any, thresholds: FloatArray, share: float, squared: Ar
     return float(xp.vecdot(weights, loss - wanted * found)) - error
 
 
-def _derivatives(likelihood: Any, rest: list[Array], margin: Array) -> tuple[Array, ...]:
-    found: tuple[Array, ...] = likelihood.pointwise(margin, *rest, order=2)
-    return found
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Which columns a factor of low rank needs: the first ones, and those that a full gradient shows to be missing.
 
 
-# The first factor has this many columns at least, and as many may be added at once.  Without a penalty, and up to the
-# second number of columns of the data, half of the useful directions at zero are expected in the optimum, not a third.
+# The first factor has this many columns at least, and as many may be added at once.
 _FEWEST_COLUMNS = 8
+
+# Without a penalty, and up to this many columns of the data, half of the useful directions at zero are expected in the
+# optimum, not a third.
 _HALF_RANK_COLUMNS = 200
 
 # The rounding error of a gradient in single precision is measured along this many random directions.  Its root mean
@@ -330,7 +334,7 @@ class Spectrum:
         return float(self.values[0]) - self.rounding
 
     @classmethod
-    def of(cls, factored: Factored, place: Place) -> Spectrum:
+    def of(cls, factored: Factored, place: FactorPlace) -> Spectrum:
         """Compute dR/dM; its rounding error is that of double precision."""
         gradient = factored.objective.outer(place.evaluation.margin_gradient)
         values, vectors = np.linalg.eigh(gradient)
@@ -339,7 +343,7 @@ class Spectrum:
         rounding = 8.0 * float(np.finfo(np.float64).eps) * len(values) * factored.objective.source.condition * largest
         return cls(gradient, values, vectors, rounding)
 
-    def measured(self, exact: Factored, place: Place, rng: np.random.Generator) -> Spectrum:
+    def measured(self, exact: Factored, place: FactorPlace, rng: np.random.Generator) -> Spectrum:
         """The same with the error of a gradient in single precision, measured in double precision."""
         probes = rng.standard_normal((len(self.gradient), _N_PROBES))
         image = exact.objective.backward(exact.objective.forward(probes), place.evaluation.margin_gradient)
@@ -353,12 +357,9 @@ class Spectrum:
 
 def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, FloatArray]:
     """A factor of the leading directions of -dR/dM at M = 0, with a good scale and thresholds for it."""
-    objective, problem = factored.objective, factored.problem
+    objective, problem = factored.objective, replace(factored.problem, objective=factored.objective)
     d = objective.n_directions
-    moments, mean_trend = objective.trend_moment()
-    if len(problem.cone.least) > 0:
-        moments = moments - mean_trend * np.eye(d)
-    values, vectors = np.linalg.eigh(0.5 * moments)
+    values, vectors = np.linalg.eigh(0.5 * centred_moments(problem))
     n_useful = int(np.sum(values > problem.alpha))
     # With a penalty the optimum has far fewer directions than the gradient at zero.
     n_expected = n_useful // 2 if problem.alpha == 0.0 and d <= _HALF_RANK_COLUMNS else n_useful // 3
@@ -371,13 +372,13 @@ def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, Fl
     factor = vectors[:, chosen] * np.sqrt(np.maximum(values[chosen] - 0.5 * problem.alpha, 1e-2 * largest))
     squared = objective.squared_distances(factor)
     penalty = problem.alpha * float(np.sum(factor**2))
-    scale, thresholds = fit_scale(replace(problem, objective=objective), squared, penalty)
+    scale, thresholds = fit_scale(problem, squared, penalty)
     return np.sqrt(scale) * factor, thresholds
 
 
 def add_or_drop_directions(
-    factored: Factored, place: Place, spectrum: Spectrum, tol: float, precision: float, *, shrinks: bool
-) -> Place | None:
+    factored: Factored, place: FactorPlace, spectrum: Spectrum, tol: float, precision: float, *, shrinks: bool
+) -> FactorPlace | None:
     """Add the columns that the gradient shows to be missing, by a proximal step within their directions.
 
     Violations below `precision` may be rounding errors.  If it `shrinks`, the step is taken within the old
@@ -419,7 +420,7 @@ def add_or_drop_directions(
 
 
 @dataclass(frozen=True)
-class Model:
+class FactorModel:
     """H[D] = 4 c D A'A + 2 (dR/dM + alpha I) D: a Sylvester equation, diagonal in the eigenvectors of A'A and dR/dM.
 
     The first part is the curvature of the loss for uncorrelated coordinates, c its sum; the second is that of M in A.
@@ -432,7 +433,7 @@ class Model:
     values: FloatArray | None = None
     vectors: FloatArray | None = None
 
-    def inverse(self, place: Place, right: FloatArray) -> FloatArray:
+    def inverse(self, place: FactorPlace, right: FloatArray) -> FloatArray:
         """Solve H[D] = right."""
         if right.shape[1] == 0:
             return right
@@ -457,7 +458,7 @@ _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were
 # A decrement of this multiple of the tolerance is small; a smaller one proves a smaller gap, but not at a limited rank.
 _SMALL_DECREMENT, _SMALL_DECREMENT_AT_RANK, _SMALL_DECREMENT_FOR_NEWTON = 1e-2, 3e-2, 0.1
 
-_MOST_IDLE_STEPS = 10  # in a row, without progress beyond rounding
+_MOST_STEPS_IN_VAIN = 10  # in a row, without progress beyond rounding
 
 # Projections, which steps update, are computed anew after so many steps, as their rounding errors add up.
 _FRESH_EVERY = 20
@@ -479,9 +480,9 @@ Steps = tuple[tuple[FloatArray, FloatArray, float], ...]  # recent (step, change
 @dataclass(frozen=True)
 class _Memory:
     factored: Factored
-    place: Place
+    place: FactorPlace
     gradient: FloatArray | None  # in the factor; None if it is not known yet
-    model: Model
+    model: FactorModel
     steps: Steps = ()
     decrement: float = np.inf
     lowest: float = np.inf  # of all decrements
@@ -494,7 +495,7 @@ class _Memory:
 
     @property
     def is_idle(self) -> bool:
-        return self.n_idle >= _MOST_IDLE_STEPS
+        return self.n_idle >= _MOST_STEPS_IN_VAIN
 
 
 class LowRank(Solver):
@@ -541,7 +542,7 @@ class LowRank(Solver):
 
     def _begin(self, factor: FloatArray, thresholds: FloatArray, bound: float) -> State:
         place = self.rough.at(factor, thresholds)
-        model = Model(self.problem.alpha, self.rank is not None)
+        model = FactorModel(self.problem.alpha, self.rank is not None)
         below = _SMALL_DECREMENT if self.rank is None else _SMALL_DECREMENT_AT_RANK
         if self.rank is None and self.proves and not self._proves:  # by Newton's method, which goes on from there
             below = _SMALL_DECREMENT_FOR_NEWTON
@@ -576,7 +577,7 @@ class LowRank(Solver):
             decrement=decrement,
             lowest=min(decrement, last.lowest),
             n_since=last.n_since + 1,
-            n_idle=0 if falls and not has_failed else last.n_idle + (1 if last.steps else _MOST_IDLE_STEPS),
+            n_idle=0 if falls and not has_failed else last.n_idle + (1 if last.steps else _MOST_STEPS_IN_VAIN),
         )
         return _state(memory, state.bound)
 
@@ -622,13 +623,13 @@ class LowRank(Solver):
             spectrum = spectrum.measured(self.exact, place, self.rng)
             if spectrum.violation(self.problem.alpha) * place.trace > self.tol:
                 spectrum = Spectrum.of(self.exact, place)
-        return tangent_bound(self.problem, place, float(spectrum.values[0]) - spectrum.rounding)
+        return tangent_bound(self.problem, place, spectrum.least)
 
     def _precision(self, memory: _Memory) -> float:
         """The size of eigenvalues of a gradient that may be rounding errors."""
         return 0.0 if memory.factored is self.exact else 1e-6 / np.sqrt(self.problem.cone.size)
 
-    def _with_columns(self, memory: _Memory, changed: Place, bound: float) -> State:
+    def _with_columns(self, memory: _Memory, changed: FactorPlace, bound: float) -> State:
         """Continue with more columns; recent steps are still right for the old ones."""
         more = changed.factor.shape[1] - memory.place.factor.shape[1]
         steps = (
@@ -689,22 +690,28 @@ class LowRank(Solver):
 
 
 def _direction(memory: _Memory, gradient: FloatArray) -> tuple[FloatArray, Steps]:
-    """The preconditioned L-BFGS direction (Nocedal's two-loop recursion), and the steps that it used."""
-    place, model, steps = memory.place, memory.model, memory.steps
+    """The preconditioned L-BFGS direction, and the steps that it used."""
+    inverse = partial(memory.model.inverse, memory.place)
+    direction = _two_loop(gradient, memory.steps, inverse)
+    if float(np.sum(direction * gradient)) >= 0.0:
+        return -inverse(gradient), ()
+    return direction, memory.steps
+
+
+def _two_loop(gradient: FloatArray, steps: Steps, inverse: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """The L-BFGS direction by Nocedal's two-loop recursion, from an approximate inverse of the Hessian."""
     direction = -gradient
     weights = []
     for step, change, product in reversed(steps):
         weights.append(float(np.sum(step * direction)) / product)
         direction = direction - weights[-1] * change
-    direction = model.inverse(place, direction)
+    direction = inverse(direction)
     if steps:
         _, change, product = steps[-1]
-        direction = direction * (product / float(np.sum(change * model.inverse(place, change))))
+        direction = direction * (product / float(np.sum(change * inverse(change))))
     for (step, change, product), weight in zip(steps, reversed(weights), strict=True):
         direction = direction + (weight - float(np.sum(change * direction)) / product) * step
-    if float(np.sum(direction * gradient)) >= 0.0:
-        return -model.inverse(place, gradient), ()
-    return direction, steps
+    return direction
 
 
 def _grown(matrix: FloatArray, more: int) -> FloatArray:
@@ -713,15 +720,8 @@ def _grown(matrix: FloatArray, more: int) -> FloatArray:
 
 def _state(memory: _Memory, bound: float) -> State:
     place = memory.place
-    return State(
-        matrix=place.factor @ place.factor.T,
-        thresholds=place.thresholds,
-        objective=place.value,
-        bound=bound,
-        least_margin=place.evaluation.least_margin,
-        memory=memory,
-        factor=place.factor,
-    )
+    matrix, least_margin = place.factor @ place.factor.T, place.evaluation.least_margin
+    return State(matrix, place.thresholds, place.value, bound, least_margin, memory, factor=place.factor)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -729,13 +729,7 @@ def _state(memory: _Memory, bound: float) -> State:
 
 
 _FACTOR_HISTORY = 12  # pairs of steps and changes of the gradient
-
-_FUSED_ERROR = 1e-11  # of differences of the objective in fused passes, whose own error is the same nearby
-_FUSED_SLOPE = 1e-9
-_MOST_FUSED = 200  # steps
-_MOST_NEWTON = 4  # steps in the threshold
-
-FactorSteps = tuple[tuple[FloatArray, FloatArray], ...]  # recent (step, change of gradient)
+_SHORTEST_LENGTH = 1e-10  # the last length of a step to try
 
 
 @dataclass(frozen=True)
@@ -745,7 +739,7 @@ class _FactorMemory:
     value: float
     evaluation: Evaluation
     gradient: FloatArray
-    steps: FactorSteps
+    steps: Steps
 
 
 class Factor(Solver):
@@ -755,8 +749,6 @@ class Factor(Solver):
     (`resume`); the bound of that solution stays valid.  At full rank this solver proves a bound
     itself, unless the risk is not convex and nothing can be proven (`proves`).
     """
-
-    shortest: ClassVar[float] = 1e-10  # the last length of a step to try
 
     def __init__(
         self, problem: Problem, tol: float, rng: np.random.Generator, rank: int | None = None, *, proves: bool = True
@@ -774,18 +766,19 @@ class Factor(Solver):
 
     def step(self, state: State) -> State:
         last: _FactorMemory = state.memory
-        direction = _two_loop(last.gradient, last.steps)
+        direction = _two_loop(last.gradient, last.steps, lambda matrix: matrix)
         descent = float(np.sum(direction * last.gradient))
         length = 1.0 if last.steps else min(1.0, 0.1 * _norm(last.factor) / max(_norm(direction), TINY))
-        while length > self.shortest:
+        while length > _SHORTEST_LENGTH:
             new = self._evaluate(last.factor + length * direction, last.thresholds, last.steps)
             if new.value <= last.value + 1e-4 * length * descent:
                 break
             length *= 0.5
         else:
             return self._finish(state)
-        pair = (new.factor - last.factor, new.gradient - last.gradient)
-        steps = (*last.steps, pair)[-_FACTOR_HISTORY:] if float(np.sum(pair[0] * pair[1])) > 0.0 else last.steps
+        moved_by, change = new.factor - last.factor, new.gradient - last.gradient
+        product = float(np.sum(moved_by * change))
+        steps = (*last.steps, (moved_by, change, product))[-_FACTOR_HISTORY:] if product > 0.0 else last.steps
         new = replace(new, steps=steps)
         moved = self._state(new, state.bound)
         settled = _norm(new.gradient) * (1.0 + _norm(new.factor)) <= 1e-2 * max(self.tol, 1e-10)
@@ -799,13 +792,9 @@ class Factor(Solver):
             # A zero column is stationary, so start with a small one.
             small = 1e-3 * max(_norm(factor), 1e-3)
             factor = np.hstack([factor, small * np.eye(len(factor), missing)])
-        steps: FactorSteps = ()
-        if self.problem.objective.source.can_fuse:
-            fused = _FusedFactor(self.problem.rough, self.tol, self.rng, self.rank)
-            factor, thresholds, steps = fused.approach(factor, thresholds)
-        return self._state(self._evaluate(factor, thresholds, steps), bound)
+        return self._state(self._evaluate(factor, thresholds, ()), bound)
 
-    def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: FactorSteps) -> _FactorMemory:
+    def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: Steps) -> _FactorMemory:
         objective, cone, alpha = self.problem.objective, self.problem.cone, self.problem.alpha
         thresholds, evaluation = self.problem.minimise_threshold(
             objective.squared_distances(factor), thresholds, tol=1e-12
@@ -827,56 +816,5 @@ class Factor(Solver):
         return State(matrix, memory.thresholds, memory.value, bound, memory.evaluation.least_margin, memory)
 
 
-class _FusedFactor(Factor):
-    """The same steps with fused passes, which are precise enough to approach the optimum."""
-
-    shortest = 1e-2
-
-    def approach(self, factor: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray, FactorSteps]:
-        """Step while the objective falls by more than the error of a pass; not at all if there are no such passes."""
-        if self.problem.objective.factor_pass(factor, thresholds) is None:
-            return factor, thresholds, ()
-        state = self._state(self._evaluate(factor, thresholds, ()), 0.0)
-        for _ in range(_MOST_FUSED):
-            before, state = state, self.step(state)
-            if state.stuck or before.objective - state.objective <= _FUSED_ERROR:
-                break
-        last: _FactorMemory = state.memory
-        return last.factor, last.thresholds, last.steps
-
-    def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: FactorSteps) -> _FactorMemory:
-        cone, alpha = self.problem.cone, self.problem.alpha
-        for _ in range(_MOST_NEWTON):
-            found = self.problem.objective.factor_pass(factor, thresholds)
-            if found is None:  # beyond the range of fused passes
-                return super()._evaluate(factor, thresholds, steps)
-            evaluation, gradient = found
-            curvature = float(evaluation.curvature.thresholds[0, 0])
-            moved = np.maximum(thresholds - evaluation.slopes / max(curvature, TINY), cone.least)
-            if abs(float(evaluation.slopes[0])) <= _FUSED_SLOPE or np.all(moved == thresholds):
-                break
-            thresholds = moved
-        value = evaluation.loss + alpha * float(np.sum(factor[cone.core] ** 2))
-        return _FactorMemory(
-            factor, thresholds, value, evaluation, gradient + 2.0 * alpha * (cone.identity @ factor), steps
-        )
-
-
 def _norm(matrix: FloatArray) -> float:
     return float(np.linalg.norm(matrix))
-
-
-def _two_loop(gradient: FloatArray, steps: FactorSteps) -> FloatArray:
-    """The L-BFGS direction (Nocedal's two-loop recursion)."""
-    direction = -gradient
-    weights = []
-    for step, change in reversed(steps):
-        weight = float(np.sum(step * direction) / np.sum(step * change))
-        weights.append(weight)
-        direction = direction - weight * change
-    if steps:
-        step, change = steps[-1]
-        direction = direction * float(np.sum(step * change) / np.sum(change * change))
-    for (step, change), weight in zip(steps, reversed(weights), strict=True):
-        direction = direction + (weight - float(np.sum(change * direction) / np.sum(step * change))) * step
-    return direction

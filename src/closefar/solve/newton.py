@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
@@ -127,7 +126,7 @@ def _projection_slopes(values: FloatArray) -> FloatArray:
 
 
 # Of the mean importance of a judgement: without those below it, a Hessian differs by less than its damping.
-_NEGLIGIBLE = 1e-6
+_NEGLIGIBLE_SHARE = 1e-6
 
 
 class HessianSampler:
@@ -151,13 +150,13 @@ class HessianSampler:
         if not curvature.can_be_sampled:
             return objective.hessian(curvature, rough=True)
         curved = objective.source.gather(curvature.distance)
-        importance = self._importance(curved)
-        matter = np.flatnonzero(importance > _NEGLIGIBLE * float(importance.mean()))
+        importance = curved * self.lengths**2
+        matter = np.flatnonzero(importance > _NEGLIGIBLE_SHARE * float(importance.mean()))
         if len(matter) <= min(number, objective.n_judgements // 2):
             return objective.sampled_hessian(curvature, matter, np.ones(len(matter)))
         if 2 * number >= objective.n_judgements:
             return objective.hessian(curvature, rough=True)
-        chances = self._chances(curved, number)
+        chances = self._chances(importance, number)
         indices = np.flatnonzero(self.rng.random(len(chances)) < chances)
         return objective.sampled_hessian(curvature, indices, 1.0 / chances[indices])
 
@@ -167,13 +166,8 @@ class HessianSampler:
         source = self.objective.source
         return 1.0 + source.gather(source.squared_distances(np.eye(source.n_columns)))
 
-    def _importance(self, curved: FloatArray) -> FloatArray:
-        importance: FloatArray = curved * self.lengths**2
-        return importance
-
-    def _chances(self, curved: FloatArray, number: int) -> FloatArray:
+    def _chances(self, importance: FloatArray, number: int) -> FloatArray:
         """The probability with which each judgement is drawn."""
-        importance = self._importance(curved)
         total = float(importance.sum())
         chances: FloatArray = np.full(len(importance), 0.5 * number / len(importance))
         if 0.0 < total < np.inf:
@@ -207,24 +201,24 @@ _NO_DECREMENT = 1e-15  # a decrement that rounding hides
 # With so few judgements and multiplications for a Hessian, it takes next to no time: it is computed exactly, and steps
 # continue down to rounding errors.  Few judgements may not determine all directions, and the others must not depend on
 # rounding errors of single precision.
-_FEW_JUDGEMENTS = 4096
-_FEW_MULTIPLICATIONS = 1e7
-_MOST_POLISHING = 5
-_ROUNDING_OF_FEW = 1e-17
+_EXACT_JUDGEMENTS = 4096
+_EXACT_MULTIPLICATIONS = 1e7  # milliseconds
+_MOST_POLISHING = 5  # steps with the same Hessian, of a pass each
+_ROUNDING_OF_FEW = 1e-17  # a decrement that further steps do not shrink
 
 # The first steps use one judgement in this many, and at most this many bytes of them.
 _SCOUTED_FRACTION = 8
-_MOST_SCOUTED_BYTES = 1 << 26
+_MOST_SCOUTED_BYTES = 1 << 26  # 64 MiB, which are copied
 
 # The first steps are taken on a sample if a step on all, of so many multiplications, takes longer than the overhead.
 _LONG_SCOUTED_PASS = 1e7
-_ENORMOUS = 1e3  # times the usual squared length of a difference
+_ENORMOUS_SQUARE = 1e3  # times the usual squared length of a difference
 
 # The Hessian is that of a sample of this many judgements per parameter; near the optimum of more, if they can be had
 # for so many passes.
 _CURVED_FAR, _CURVED_NEAR = 64, 512
-_NEAR_DECREMENT = 1e-3
-_WORTH_PASSES = 10.0
+_NEAR_DECREMENT = 1e-3  # from which on a better Hessian is worth some passes
+_WORTH_PASSES = 10.0  # that it may take at most
 
 
 @dataclass(frozen=True)
@@ -250,7 +244,7 @@ class Newton(Solver):
         super().__init__(problem, tol, rng)
         # Few judgements do not determine all directions, and the residual of a model is never reduced in the others.
         n, size = problem.objective.n_judgements, packed.packed_size(problem.objective.n_directions)
-        self.is_small = n <= _FEW_JUDGEMENTS and n * size**2 <= _FEW_MULTIPLICATIONS
+        self.is_small = n <= _EXACT_JUDGEMENTS and n * size**2 <= _EXACT_MULTIPLICATIONS
         self.inexactness = 1e-5 if self._has_many() and not self.is_small else 1e-9
         self.sampler = HessianSampler(problem.objective, rng)
         self.scout: Newton | None = None
@@ -343,10 +337,10 @@ class Newton(Solver):
 
     def renew(self, state: State) -> State:
         """Evaluate the same point again after the risk has changed a little."""
-        if not is_of_newton(state):  # new, or from another solver
+        if not isinstance(state.memory, _Memory):  # new, or from another solver
             return self.resume(state)
         point = self.problem.at(state.matrix, state.thresholds)
-        return _state(point, 0.0, replace(state.memory, point=point))
+        return State.of(point, 0.0, replace(state.memory, point=point))
 
     def _advance(self, state: State) -> tuple[State, ConeProgram]:
         last: _Memory = state.memory
@@ -372,12 +366,12 @@ class Newton(Solver):
         damping = _damping(last.damping, length, crawling)
         samples = last.samples and _is_good(decrement, last.decrement, length)
         memory = _Memory(new, splitting, decrement, damping, program if keep else None, idle, samples)
-        return replace(_state(new, state.bound, memory), stuck=idle >= _MOST_IDLE_STEPS), program
+        return replace(State.of(new, state.bound, memory), stuck=idle >= _MOST_IDLE_STEPS), program
 
     def _begin(self, matrix: FloatArray, thresholds: FloatArray, program: ConeProgram | None = None) -> State:
         x = packed.joined(matrix, thresholds)
         point = self._evaluate(x)
-        return _state(point, 0.0, _Memory(point, splitting=None, decrement=1.0, damping=_DAMPING, program=program))
+        return State.of(point, 0.0, _Memory(point, splitting=None, decrement=1.0, damping=_DAMPING, program=program))
 
     def _has_many(self) -> bool:
         """Whether a sample of the judgements is enough for the first steps."""
@@ -390,7 +384,7 @@ class Newton(Solver):
         if not self._has_many():
             return False
         is_long = 4.0 * objective.n_judgements * objective.n_directions**2 >= _LONG_SCOUTED_PASS
-        return is_long or float(self.sampler.lengths.max()) > _ENORMOUS * objective.n_directions
+        return is_long or float(self.sampler.lengths.max()) > _ENORMOUS_SQUARE * objective.n_directions
 
     def _scout(self) -> tuple[State, ConeProgram] | None:
         """Take the first steps on an eighth of the judgements, if these are enough."""
@@ -464,11 +458,6 @@ class Newton(Solver):
         return bound
 
 
-def is_of_newton(state: State) -> bool:
-    """Whether a state is one of this solver."""
-    return isinstance(state.memory, _Memory)
-
-
 def _solve_dense(
     hessian: FloatArray, matrix: FloatArray, thresholds: FloatArray, held: BoolArray, residual: float
 ) -> tuple[FloatArray, FloatArray]:
@@ -492,14 +481,3 @@ def _damping(last: float, length: float, crawling: bool) -> float:
     if crawling:
         return max(0.1 * last, 1e-12)
     return max(0.1 * last, _DAMPING) if last > _DAMPING else last
-
-
-def _state(point: Point, bound: float, memory: Any) -> State:
-    return State(
-        matrix=point.matrix,
-        thresholds=point.thresholds,
-        objective=point.value,
-        bound=bound,
-        least_margin=point.evaluation.least_margin,
-        memory=memory,
-    )

@@ -175,7 +175,7 @@ def supervised(by: Supervisor) -> Iterator[None]:
 # The risk R(M, thresholds): a likelihood over the rows of a source, with a count of the passes over them.
 
 
-_VERY_MANY = 1 << 24  # rows
+_SPARSELY_DRAWN = 1 << 24  # rows, beyond which a random number for each takes long
 
 
 class Passes:
@@ -301,18 +301,14 @@ class Objective:
     def factor_gradient(self, factor: FloatArray, evaluation: Evaluation) -> FloatArray:
         """Return dR/dA of R(A A', tau), given the risk."""
         self.passes.add(factor.shape[1] / self.n_directions)
-        return 2.0 * self.source.factor_gradient(factor, evaluation.margin_gradient)
-
-    def factor_pass(self, factor: FloatArray, thresholds: FloatArray) -> tuple[Evaluation, FloatArray] | None:
-        """Return the risk of M = A A' and dR/dA at once, if the source has a fused pass for them."""
-        found = self.likelihood.factor_pass(self.source, factor, thresholds)
-        self.passes.add(0.0 if found is None else factor.shape[1] / self.n_directions)
-        return found
+        if not self.source.can_project:
+            return 2.0 * self.source.outer(evaluation.margin_gradient) @ factor
+        return 2.0 * self.source.backward(self.source.forward(factor), evaluation.margin_gradient)
 
     @property
     def rough(self) -> Objective:
         """The objective in a precision that is enough to approach its minimum, if that is faster."""
-        if self.source.can_fuse and not self.likelihood.can_be_fused:
+        if self.source.can_fuse and not self.likelihood.is_plain:
             return self  # fused passes are for other likelihoods
         return self if self.source.rough is self.source else replace(self, source=self.source.rough)
 
@@ -326,10 +322,6 @@ class Objective:
         pulled = self.source.backward(projections, coefficients)
         self.passes.add(0.5 * pulled.shape[1] / self.n_directions)
         return pulled
-
-    def inner(self, left: Array, right: Array) -> Array:
-        """Return p_i'q_i of two projections for each row: no pass over the rows."""
-        return self.source.inner(left, right)
 
     def hessian(self, curvature: Curvature, *, rough: bool = False) -> FloatArray:
         """Return the second derivative in (packed M, thresholds) as a matrix of d(d+1)/2 rows and more.
@@ -368,7 +360,7 @@ class Objective:
 
 def _random_rows(n: int, share: float, rng: np.random.Generator) -> IndexArray:
     """About this share of n row numbers, in order; of very many without a random number for each."""
-    if n < _VERY_MANY:
+    if n < _SPARSELY_DRAWN:
         return np.flatnonzero(rng.random(n) < share)
     drawn = np.sort(rng.integers(n, size=rng.binomial(n, share)))
     return drawn[np.diff(drawn, prepend=-1) > 0]
@@ -383,7 +375,7 @@ def _square(values: Array) -> Array:
 
 
 # A Hessian of m judgements differs from that of all by about 2 sqrt(p / m), relative to it, with p parameters.
-_LEAST_PER_PARAMETER, _MOST_PER_PARAMETER = 32, 128
+_FEWEST_PER_PARAMETER, _MOST_PER_PARAMETER = 32, 128
 
 # A step on the sample, of about ten passes over it, takes no longer than two passes over all judgements, if the sample
 # is no larger than the second share; if it is no larger than the first, it takes little time and memory.
@@ -399,13 +391,13 @@ def share_for_hessian(objective: Objective) -> float:
     """The share of the judgements whose Hessian stands for that of all."""
     per_parameter = packed_size(objective.n_directions) / objective.n_judgements
     small = min(_SMALL_SHARE, _MOST_PER_PARAMETER * per_parameter)
-    return min(max(small, _LEAST_PER_PARAMETER * per_parameter), _largest_share(objective))
+    return min(max(small, _FEWEST_PER_PARAMETER * per_parameter), _largest_share(objective))
 
 
 def enough_for_hessian(objective: Objective) -> bool:
     """Whether that share is enough, so that steps with its Hessian converge quickly."""
     n_sampled = objective.n_judgements * _largest_share(objective)
-    has_many = n_sampled >= _LEAST_PER_PARAMETER * packed_size(objective.n_directions)
+    has_many = n_sampled >= _FEWEST_PER_PARAMETER * packed_size(objective.n_directions)
     return has_many and objective.likelihood.n_thresholds <= _MOST_SAMPLED_THRESHOLDS
 
 

@@ -21,7 +21,7 @@ from closefar import packed
 from closefar.arrays import TINY, Array, FloatArray, as_float64, to_numpy
 from closefar.rows import BlockRows
 from closefar.solve.bound import proven_bound
-from closefar.solve.loop import Limits, Run, Solver, State, ignore_progress, run
+from closefar.solve.loop import Run, RunLimits, Solver, State, ignore_progress
 from closefar.solve.newton import Newton
 from closefar.solve.problem import Cone, Problem, supervisor
 
@@ -37,7 +37,9 @@ _SHARE, _RELATIVE = 1e-3, 0.01
 _HARDLY_GAINS, _GAINS_NOTHING = 1e-5, 1e-10
 
 
-def max_margin(kind: type[Solver], problem: Problem, separated: Run, rng: np.random.Generator, limits: Limits) -> Run:
+def max_margin(
+    kind: type[Solver], problem: Problem, separated: Run, rng: np.random.Generator, limits: RunLimits
+) -> Run:
     """Replace an arbitrary separating metric by one with a wide margin.
 
     As the penalty falls to zero, its solution tends to the direction of largest margin; the first
@@ -59,29 +61,27 @@ def max_margin(kind: type[Solver], problem: Problem, separated: Run, rng: np.ran
     return found
 
 
-def _follow(kind: type[Solver], problem: Problem, state: State | None, rng: np.random.Generator, limits: Limits) -> Run:
+def _follow(
+    kind: type[Solver], problem: Problem, state: State | None, rng: np.random.Generator, limits: RunLimits
+) -> Run:
     """Minimise with a penalty, from the solution of a larger one; roughly if the labels are then not separated."""
     if not issubclass(kind, Newton):  # whose last digits take long
         solver = kind(problem, _SHARE * problem.alpha, rng)
         begin = partial(_begin, solver, state)
-        return run(solver, begin, Limits(solver.tol, limits.max_iter, limits.watch, relative_tol=_RELATIVE))
-    newton, without_proof = Newton(problem, _HARDLY_GAINS, rng), Limits(0.0, limits.max_iter, limits.watch)
+        return solver.run(begin, RunLimits(solver.tol, limits.max_iter, limits.watch, relative_tol=_RELATIVE))
+    newton, without_proof = Newton(problem, _HARDLY_GAINS, rng), RunLimits(0.0, limits.max_iter, limits.watch)
     newton.proves = False
-    path = run(newton, partial(_start, newton, state), without_proof)
+    path = newton.run(partial(newton.begin, state), without_proof)
     if path.ending.is_early or path.state.least_margin <= 0.0:
         return path
     newton.tol = _GAINS_NOTHING
-    rest = run(newton, partial(newton.resume, path.state), without_proof)
+    rest = newton.run(partial(newton.resume, path.state), without_proof)
     return replace(rest, n_iter=path.n_iter + rest.n_iter)
-
-
-def _start(solver: Solver, state: State | None) -> State:
-    return solver.start() if state is None else solver.resume(state)
 
 
 def _begin(solver: Solver, state: State | None) -> State:
     """Begin with the solution of the last penalty; the tolerance is a share of the objective there."""
-    begun = _start(solver, state)
+    begun = solver.begin(state)
     solver.tol = max(solver.tol, 0.5 * _RELATIVE * begun.objective)
     return begun
 
@@ -100,7 +100,7 @@ def _largest_penalty(problem: Problem) -> float:
 
 # If the smallest reward fails, it is approached from larger ones.
 _MULTIPLES = (1.0, 100.0, 10.0, 1.0)
-_MOST_REWARDED_STEPS = 30
+_MOST_REWARDED_STEPS = 30  # from a point close to the minimum
 
 
 def bound_by_negative_penalty(
@@ -116,7 +116,7 @@ def bound_by_negative_penalty(
     reward = 0.3 * tol / max(problem.cone.trace(state.matrix), 1.0)
     for multiple in _MULTIPLES:
         solver = kind(replace(problem, alpha=-multiple * reward), tol, rng)
-        near = run(solver, partial(solver.resume, near), Limits(0.0, _MOST_REWARDED_STEPS, ignore_progress)).state
+        near = solver.run(partial(solver.resume, near), RunLimits(0.0, _MOST_REWARDED_STEPS, ignore_progress)).state
         squared = problem.objective.quadratic_forms(near.matrix)
         point = problem.known(near.matrix, *problem.minimise_threshold(squared, near.thresholds))
         if point.value < state.objective - 0.5 * tol:
@@ -128,21 +128,20 @@ def bound_by_negative_penalty(
 
 
 # With more parameters, the search around a threshold takes longer than the fit.
-_MOST_PARAMETERS = 600
+_MOST_SEARCHED_PARAMETERS = 600
 
 # With more candidate directions, each of up to twenty linear programs takes longer than a fit: 0.3 s with 400 of them.
-_MOST_CANDIDATES = 64
+_MOST_IN_PROGRAM = 64
 
 # Labels with 4 p (1 - p) above this count as uncertain; those of a rare kind still are when a fit has converged.
 _IN_DOUBT = (0.5, 0.05, 0.005, 0.0005)
 
 _NULL_EIGENVALUE = 1e-11  # an eigenvalue of a Gram matrix of unit vectors, relative to the largest
 _ZERO_CHANGE = 1e-5  # a change of a margin, relative to the largest
-_MOST_NULL_ROUNDS = 20
+_MOST_NULL_ROUNDS = 20  # linear programs, each with the constraints that the last one violated
 
-# So many rows per dimension usually prove that a null space is empty; they are looked for among so many times as many.
-_PER_DIMENSION = 4
-_SAMPLED = 16
+_PER_DIMENSION = 4  # rows, which usually prove that a null space is empty
+_LOOKED_AT = 16  # times as many rows, among which these are found
 
 
 def find_recession(rows: BlockRows, signs: Array, in_doubt: Array) -> tuple[FloatArray, float] | None:
@@ -151,16 +150,16 @@ def find_recession(rows: BlockRows, signs: Array, in_doubt: Array) -> tuple[Floa
     `in_doubt` is 4 p (1 - p) of each label at the solution; this and the signs are handles of the rows.
     """
     n_parameters = packed.packed_size(rows.n_columns) + 1
-    searches = n_parameters <= _MOST_PARAMETERS
+    searches = n_parameters <= _MOST_SEARCHED_PARAMETERS
     sample = _Sample.of(rows, signs, in_doubt, n_parameters if searches else rows.n_columns)
     free = _free_directions(rows, sample, signs)
     if free is not None or not searches:
         return None if free is None else (free, 0.0)
     for level in _IN_DOUBT:
-        basis = _null_space(rows, sample, partial(_is_in_doubt, level=level), in_doubt, _FORMS)
+        basis = _null_space(rows, sample, partial(_is_in_doubt, level=level), in_doubt, of_forms=True)
         if basis.shape[1] == 0:
             return None
-        if basis.shape[1] > _MOST_CANDIDATES:
+        if basis.shape[1] > _MOST_IN_PROGRAM:
             continue
         found = _around_threshold(rows, signs, basis)
         if found is not None:
@@ -177,7 +176,7 @@ def find_free_directions(rows: BlockRows, signs: Array) -> FloatArray | None:
 
 
 def _free_directions(rows: BlockRows, sample: _Sample, signs: Array) -> FloatArray | None:
-    free = _null_space(rows, sample, _is_close, signs, _UNIT_ROWS)
+    free = _null_space(rows, sample, _is_close, signs, of_forms=False)
     if free.shape[1] == 0:
         return None
     along, lengths = rows.squared_distances(free), rows.squared_distances(np.eye(len(free)))
@@ -194,24 +193,10 @@ class _Sample(NamedTuple):
 
     @classmethod
     def of(cls, rows: BlockRows, signs: Array, in_doubt: Array, size: int) -> _Sample:
-        step = max(rows.n_rows // (_SAMPLED * _PER_DIMENSION * size), 1)
+        step = max(rows.n_rows // (_LOOKED_AT * _PER_DIMENSION * size), 1)
         indices = np.arange(0, rows.n_rows, step)
         part, (picked, doubted) = rows.take(indices, signs, in_doubt)
         return cls(_columns(part), to_numpy(picked), to_numpy(doubted), is_all=step == 1)
-
-    def chosen(self, condition: Callable[[Array], Array], kind: _Kind) -> FloatArray:
-        return self.columns[:, condition(self.signs if kind is _UNIT_ROWS else self.in_doubt)]
-
-
-class _Kind(NamedTuple):
-    """A kind of features: their number, those of given rows, and the Gram matrix of all, each scaled to length one.
-
-    The last function takes the rows, a handle of squared lengths, and one of which rows count.
-    """
-
-    size: Callable[[BlockRows], int]
-    features: Callable[[FloatArray], FloatArray]
-    gram: Callable[[BlockRows, Array, Array], FloatArray]
 
 
 def _is_close(signs: Array) -> Array:
@@ -223,20 +208,28 @@ def _is_in_doubt(in_doubt: Array, level: float) -> Array:
 
 
 def _null_space(
-    rows: BlockRows, sample: _Sample, condition: Callable[[Array], Array], array: Array, kind: _Kind
+    rows: BlockRows, sample: _Sample, condition: Callable[[Array], Array], array: Array, *, of_forms: bool
 ) -> FloatArray:
-    """The orthogonal complement of the features of the chosen rows; a few rows often prove that it is empty."""
-    size = kind.size(rows)
+    """The orthogonal complement of the features of the chosen rows; a few rows often prove that it is empty.
+
+    Features are the rows, or those of forms: the derivative of each margin in (packed M, tau).
+    """
+    size = packed.packed_size(rows.n_columns) + 1 if of_forms else rows.n_columns
     most = _PER_DIMENSION * size
-    few = sample.chosen(condition, kind)
+    few = sample.columns[:, condition(sample.in_doubt if of_forms else sample.signs)]
     if few.shape[1] < most and not sample.is_all:  # rows of a rare kind
         indices = rows.find(condition, array)
         few = _columns(rows.take_rows(indices[:: max(len(indices) // most, 1)]))
-    features = kind.features(few[:, :: max(few.shape[1] // most, 1)])
+    features = _features(few[:, :: max(few.shape[1] // most, 1)], of_forms=of_forms)
     if _has_full_rank(features.T @ features):
         return np.zeros((size, 0))
     chosen = rows.map(lambda values: as_float64(condition(values)), array)
-    gram = kind.gram(rows, rows.squared_distances(np.eye(rows.n_columns)), chosen)
+    lengths = rows.squared_distances(np.eye(rows.n_columns))
+    if of_forms:
+        root = rows.map(_over_feature, chosen, lengths)
+        gram = rows.sum_of_squares(root, (-root,))
+    else:
+        gram = rows.outer(rows.map(_divided, chosen, lengths))
     if _has_full_rank(gram):
         return np.zeros((size, 0))
     values, vectors = np.linalg.eigh(gram)
@@ -257,27 +250,12 @@ def _columns(rows: BlockRows) -> FloatArray:
     return to_numpy(rows.read(slice(0, rows.n_rows)))
 
 
-def _unit_rows(columns: FloatArray) -> FloatArray:
-    """The rows scaled to length one; zero rows stay zero."""
-    lengths = np.linalg.norm(columns, axis=0)
-    unit: FloatArray = (columns / np.where(lengths > 0.0, lengths, 1.0)).T
+def _features(columns: FloatArray, *, of_forms: bool) -> FloatArray:
+    """The features of each row, scaled to length one; zero rows stay zero."""
+    features = packed.margin_gradients(columns) if of_forms else columns.T
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    unit: FloatArray = features / np.where(lengths > 0.0, lengths, 1.0)
     return unit
-
-
-def _gram_of_unit_rows(rows: BlockRows, lengths: Array, chosen: Array) -> FloatArray:
-    return rows.outer(rows.map(_divided, chosen, lengths))
-
-
-def _form_features(columns: FloatArray) -> FloatArray:
-    """The derivative of each margin in (packed M, tau), scaled to length one."""
-    features = packed.margin_gradients(columns)
-    unit: FloatArray = features / np.linalg.norm(features, axis=1, keepdims=True)
-    return unit
-
-
-def _gram_of_forms(rows: BlockRows, lengths: Array, chosen: Array) -> FloatArray:
-    root = rows.map(_over_feature, chosen, lengths)
-    return rows.sum_of_squares(root, (-root,))
 
 
 def _divided(values: Array, lengths: Array) -> Array:
@@ -287,10 +265,6 @@ def _divided(values: Array, lengths: Array) -> Array:
 def _over_feature(values: Array, lengths: Array) -> Array:
     """Divided by the length of (packed zz', -1), which is that of (|z|^2, 1)."""
     return values / array_namespace(lengths).sqrt(lengths * lengths + 1.0)
-
-
-_UNIT_ROWS = _Kind(lambda rows: rows.n_columns, _unit_rows, _gram_of_unit_rows)
-_FORMS = _Kind(lambda rows: packed.packed_size(rows.n_columns) + 1, _form_features, _gram_of_forms)
 
 
 def _changes(rows: BlockRows, signs: Array, basis: FloatArray) -> FloatArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,10 +10,10 @@ import numpy as np
 from closefar.arrays import Array, FloatArray
 from closefar.packed import packed_size
 from closefar.solve.bound import prove_bound
-from closefar.solve.certificate import Certificate, Outcome, advise
+from closefar.solve.certificate import Certificate, Outcome, advise_outcome
 from closefar.solve.fista import Fista, Sampled
 from closefar.solve.likelihood import Evaluation
-from closefar.solve.loop import Ending, FitStep, Limits, Recorder, Run, Solver, State, Watch, ignore_progress, run
+from closefar.solve.loop import Ending, FitStep, Recorder, Run, RunLimits, Solver, State, Watch, ignore_progress
 from closefar.solve.low_rank import Factor, LowRank
 from closefar.solve.newton import Newton
 from closefar.solve.problem import Cone, Objective, Problem, enough_for_hessian, psd_factor
@@ -102,10 +101,10 @@ class Options:
         least = np.full_like(least, -np.inf) if is_free else least
         return Problem(objective, self.alpha, Cone(objective.n_directions, least, is_free))
 
-    def limits(self, problem: Problem, watch: Watch) -> Limits:
+    def limits(self, problem: Problem, watch: Watch) -> RunLimits:
         """The limits of a run; making a free origin finite may use the other half of the tolerance."""
         tol = 0.5 * self.tol if problem.cone.has_constant else self.tol
-        return Limits(tol, self.max_iter, watch, stop_if_separable=self.alpha == 0.0)
+        return RunLimits(tol, self.max_iter, watch, stop_if_separable=self.alpha == 0.0)
 
 
 @dataclass(frozen=True)
@@ -153,17 +152,19 @@ def solve(
         found = proven
     elif options.rank is not None and kind is LowRank and objective.n_directions > _DIRECT_RANK_COLUMNS:
         solver: Solver = LowRank(problem, options.tol, rng, options.rank)
-        found = run(solver, _start(solver, start), options.limits(problem, recorder))
+        found = solver.run(partial(solver.begin, start), options.limits(problem, recorder))
     else:
         found = _solve_convex(kind, problem, options, recorder, rng, start)
         if options.rank is not None and options.rank < _factor(found.state).shape[1]:
             near = replace(start, bound=found.state.bound) if stay_near and start is not None else found.state
-            within = LowRank if kind is LowRank else Factor
+            # On a GPU, where `Sampled` finds the convex solution, projections take less time than passes of `Factor`.
+            suits = kind is LowRank or (objective.source.can_fuse and not problem.cone.has_constant)
+            within = LowRank if suits else Factor
             solver = within(problem, options.tol, rng, options.rank)
             if found.ending.is_early:  # only truncate the metric
                 found = replace(found, state=solver.resume(near))
             else:
-                restricted = run(solver, partial(solver.resume, near), options.limits(problem, recorder))
+                restricted = solver.run(partial(solver.resume, near), options.limits(problem, recorder))
                 found = replace(restricted, n_iter=found.n_iter + restricted.n_iter)
     thresholds, factor = found.state.thresholds, _factor(found.state)
     squared = found.state.squared if found.state.factor is not None else None
@@ -218,8 +219,8 @@ def run_roughly(
         solver = LowRank(problem, tol, rng, proves=False)
     else:
         solver = Factor(problem, tol, rng, proves=False)
-    limits = Limits(0.0, n_steps, watch, stop_if_separable=options.alpha == 0.0)
-    return run(solver, _start(solver, start), limits)
+    limits = RunLimits(0.0, n_steps, watch, stop_if_separable=options.alpha == 0.0)
+    return solver.run(partial(solver.begin, start), limits)
 
 
 def _kind(problem: Problem, options: Options) -> type[Solver]:
@@ -252,10 +253,6 @@ def choose_solver(objective: Objective, *, is_limited: bool = False) -> str:
     return "lowrank" if is_projected else "fista"
 
 
-def _start(solver: Solver, start: State | None) -> Callable[[], State]:
-    return solver.start if start is None else partial(solver.resume, start)
-
-
 def _factor(state: State) -> FloatArray:
     return psd_factor(state.matrix) if state.factor is None else state.factor
 
@@ -273,7 +270,7 @@ def _solve_convex(
     solver = kind(problem, limits.tol, rng)
     if isinstance(solver, (Factor, LowRank)) and not options.proves:
         solver.proves = False
-    found = run(solver, _start(solver, start), limits)
+    found = solver.run(partial(solver.begin, start), limits)
     if found.ending is Ending.SEPARABLE:
         # Not recorded, since its penalties differ from this objective's.
         found = max_margin(kind, problem, found, rng, replace(limits, watch=recorder.watch))
@@ -285,7 +282,7 @@ def _solve_convex(
     return found
 
 
-def _prove_again(problem: Problem, start: State, limits: Limits) -> Run | None:
+def _prove_again(problem: Problem, start: State, limits: RunLimits) -> Run | None:
     """The state itself, if its gap can be proven here too; what was proven elsewhere is not believed."""
     if start.gap > limits.tol or problem.cone.has_constant:
         return None
@@ -301,7 +298,7 @@ def _certify(problem: Problem, options: Options, found: Run, evaluation: Evaluat
     bound = 0.0 if is_separable else float(found.state.bound)
     gap = max(objective - bound, 0.0)
     outcome = _outcome(found.ending, options, gap, is_separable)
-    advice = advise(
+    advice = advise_outcome(
         outcome,
         gap=gap,
         is_proven=bound > 0.0,

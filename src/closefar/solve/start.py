@@ -7,10 +7,9 @@ import numpy as np
 from closefar.arrays import TINY, Array, FloatArray
 from closefar.solve.problem import Problem
 
-# The judgements that a spectrum is fitted to, and the most steps; a step that gains less than this share is the last.
-_FITTED_JUDGEMENTS = 2048
-_MOST_SPECTRUM_STEPS = 5
-_LEAST_GAIN = 0.03
+_FITTED_JUDGEMENTS = 2048  # to which a spectrum is fitted
+_MOST_SPECTRUM_STEPS = 5  # of that fit, which only has to be near
+_LEAST_GAIN = 0.03  # of the value; a step that gains less is the last
 _MOST_FITTED_THRESHOLDS = 16  # that are fitted with it
 _LONGEST_SPECTRUM_STEP = 3.0  # relative to the eigenvalues and the threshold
 
@@ -24,12 +23,13 @@ def moment_start(problem: Problem, accuracy: float = 1e-4) -> tuple[FloatArray, 
     are ordered, which such steps would not preserve, and are fitted to the scale.  `accuracy` is that
     of the loss there.
     """
-    matrix, squared = problem.project(_centred_moments(problem))
+    matrix, squared = problem.project(centred_moments(problem))
     scale, thresholds = fit_scale(problem, squared, accuracy=accuracy)
     return scale * matrix, thresholds
 
 
-def _centred_moments(problem: Problem) -> FloatArray:
+def centred_moments(problem: Problem) -> FloatArray:
+    """mean(l zz') and, if there are thresholds, less mean(l) I."""
     objective = problem.objective
     moments, mean_trend = objective.trend_moment()
     return moments - mean_trend * np.eye(objective.n_directions) if len(problem.cone.least) > 0 else moments
@@ -44,38 +44,22 @@ def fit_scale(
     if spread <= 1e-9 * abs(mean):
         return 0.0, problem.minimise_threshold(0.0 * squared, np.zeros_like(least), tol=1e-6)[0]
     scale, thresholds = 1.0 / spread, np.full_like(least, mean / spread)
-    if len(least) > 1:
+    has_several, value = len(least) > 1, np.inf
+    if has_several:
         thresholds, here = problem.minimise_threshold(scale * squared, thresholds, tol=1e-6)
-        return _fit_together(problem, squared, scale, thresholds, here.loss + scale * penalty, penalty, accuracy)
-    for _ in range(8):
-        gradient, hessian = objective.scale_derivatives(squared, scale, thresholds)
-        gradient[0] += penalty
-        damped = hessian + (1e-12 * np.trace(hessian) + TINY) * np.eye(len(hessian))
-        step = np.linalg.solve(damped, gradient)
-        scale = float(np.clip(scale - step[0], 0.3 * scale, 3.0 * scale))
-        thresholds = np.maximum(thresholds - np.clip(step[1:], -3.0, 3.0), least)
-        if gradient @ step < accuracy:
-            break
-    return scale, thresholds
-
-
-def _fit_together(
-    problem: Problem,
-    squared: Array,
-    scale: float,
-    thresholds: FloatArray,
-    value: float,
-    penalty: float,
-    accuracy: float,
-) -> tuple[float, FloatArray]:
-    """Fit the scale and several thresholds by Newton steps that are halved until they lower the value."""
-    objective, least = problem.objective, problem.cone.least
+        value = here.loss + scale * penalty
     for _ in range(8):
         gradient, hessian = objective.scale_derivatives(squared, scale, thresholds)
         gradient[0] += penalty
         damped = hessian + (1e-12 * np.trace(hessian) + TINY) * np.eye(len(hessian))
         step, length = np.linalg.solve(damped, gradient), 1.0
-        while length > 0.01:
+        if not has_several:
+            scale = float(np.clip(scale - step[0], 0.3 * scale, 3.0 * scale))
+            thresholds = np.maximum(thresholds - np.clip(step[1:], -3.0, 3.0), least)
+            if gradient @ step < accuracy:
+                break
+            continue
+        while length > 0.01:  # until the step lowers the value
             longer = float(np.clip(scale - length * step[0], 0.3 * scale, 3.0 * scale))
             moved = np.maximum(thresholds - length * step[1:], least)
             there = objective.evaluate(longer * squared, moved).loss + longer * penalty
@@ -100,7 +84,7 @@ def spectral_start(problem: Problem, rng: np.random.Generator) -> tuple[FloatArr
     few = problem if share >= 0.5 else problem.sample(share, rng)
     if few is None or cone.has_constant or len(cone.least) > _MOST_FITTED_THRESHOLDS:
         return moment_start(problem)
-    values, basis = np.linalg.eigh(_centred_moments(problem))
+    values, basis = np.linalg.eigh(centred_moments(problem))
     squared = few.objective.squared_distances(basis * np.sqrt(np.maximum(values, 0.0)))
     scale, thresholds = fit_scale(few, squared, accuracy=0.1)
     return _fit_spectrum(few, basis, np.append(scale * np.maximum(values, 0.0), thresholds))
