@@ -15,7 +15,7 @@ from scipy.stats import chi2
 
 from closefar.arrays import Array, FloatArray
 from closefar.errors import setting
-from closefar.fitting.progress import Checkpoint, Progress, display
+from closefar.fitting.progress import Checkpoint, ShownSteps, display
 from closefar.fitting.result import ComparisonNoise, FitStatistics, NoiseChoice, sums_of_margins
 from closefar.fitting.settings import Settings
 from closefar.judgements import Judgements, Kind
@@ -248,7 +248,7 @@ class _Attempt:
     def solve(self, start: State | None, width: float = np.inf, options: Options | None = None) -> _Found:
         """The solution, with the flips that the settings ask for; `start` may have flip rates to begin with."""
         judgements, settings, options = self.judgements, self.settings, options or self.settings.options
-        price, watch = settings.price, Progress(self.passes, options.tol, self.keep)
+        price, watch = settings.price, ShownSteps(self.passes, self.keep)
         likelihood = likelihood_of(judgements, self.rows, self.noise, lengths=self.lengths, price=price, width=width)
         flipped = flipped_likelihood(likelihood, settings, judgements.total_weight)
         objective, rng = Objective(self.rows, likelihood, self.passes), settings.rng()

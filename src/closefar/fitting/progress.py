@@ -12,7 +12,6 @@ import threading
 import time
 import warnings
 import zipfile
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -129,64 +128,20 @@ def showing(verbose: int) -> Iterator[Display]:
         _CURRENT.reset(token)
 
 
-class Progress:
-    """The steps of a solver as lines, with the time that is left until the proven gap is `tol`, if that is known.
+class ShownSteps:
+    """The steps of a solver as lines; `keep` is called with each state."""
 
-    `keep` is called with each state.
-    """
-
-    def __init__(self, passes: Passes, tol: float, keep: Callable[[State], None] | None = None) -> None:
+    def __init__(self, passes: Passes, keep: Callable[[State], None] | None = None) -> None:
         self.passes = passes
         self.keep = keep
-        self.display = display()
-        self._forecast = _Forecast(tol)
 
     def __call__(self, iteration: int, state: State) -> None:
         if self.keep is not None:
             self.keep(state)
-        if self.display.verbose <= 0:
-            return
-        self._forecast.add(state)
         gap = f"{state.gap:.1e}" if state.bound > 0 else "not proven yet"
-        line = f"step {iteration:4d}  objective {state.objective:.8f}  gap {gap}  passes {self.passes.count:.1f}"
-        self.display.step(line + self._forecast.words)
-
-
-class _Forecast:
-    """The time until the gap reaches the tolerance, if it goes on shrinking by the same factor per second."""
-
-    def __init__(self, tol: float) -> None:
-        self.tol = tol
-        self._proven: deque[tuple[float, float]] = deque(maxlen=6)
-
-    def add(self, state: State) -> None:
-        if state.bound > 0 and (not self._proven or 0.0 < state.gap < self._proven[-1][1]):
-            self._proven.append((time.monotonic(), state.gap))
-
-    @property
-    def words(self) -> str:
-        """Nothing before the gap has shrunk a few times: one proof says nothing about the next."""
-        if len(self._proven) < 3 or self.tol <= 0.0:
-            return ""
-        (first, wide), (last, narrow) = self._proven[0], self._proven[-1]
-        if narrow <= self.tol or last <= first:
-            return ""
-        left = (last - first) * math.log(narrow / self.tol) / math.log(wide / narrow) - (time.monotonic() - last)
-        return f"  about {in_words(left)} left" if left > 0.0 else ""
-
-
-def in_words(seconds: float) -> str:
-    """A duration, rounded to two digits.
-
-    Examples
-    --------
-    >>> from closefar.fitting.progress import in_words
-    >>> in_words(8.2), in_words(200.0), in_words(8000.0)
-    ('8 s', '3 min', '2.2 h')
-    """
-    if seconds < 100.0:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60.0:.0f} min" if seconds < 6000.0 else f"{seconds / 3600.0:.1f} h"
+        display().step(
+            f"step {iteration:4d}  objective {state.objective:.8f}  gap {gap}  passes {self.passes.count:.1f}"
+        )
 
 
 def _rich_status() -> Any:

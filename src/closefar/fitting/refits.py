@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from closefar.arrays import FloatArray
 from closefar.errors import InvalidValueError, either, setting
 from closefar.fitting.fitting import find_origin, refit
 from closefar.fitting.problem import INTERVAL_LEVEL
-from closefar.fitting.progress import display, in_words
+from closefar.fitting.progress import display
 from closefar.fitting.result import Fit, IdentifiabilityWarning
 from closefar.fitting.scoring import Scorer
 from closefar.fitting.settings import Settings
@@ -207,11 +206,9 @@ def cross_validate_rank(
     ranks = candidate_ranks(judgements.n_columns)
     cv, groups = resolve_folds(cv, judgements, groups, seed=random_state, warns=False)
     losses, hits, tested, largest = [], np.zeros(len(ranks)), [], 1
-    splits, begun = _splits(cv, judgements, groups, random_state), time.monotonic()
+    splits = _splits(cv, judgements, groups, random_state)
     for number, (train, test) in enumerate(splits):
-        needs = (time.monotonic() - begun) * (len(splits) - number) / max(number, 1)  # as long as those before
-        left = f" (at least {in_words(needs)} left)" if number else ""
-        with display().stage(f"choosing the rank, fold {number + 1} of {len(splits)}{left}"):
+        with display().stage(f"choosing the rank, fold {number + 1} of {len(splits)}"):
             path = _path(judgements.take(train), settings, ranks, scale, refits)
         held_out = [each.score(judgements.take(test)) for each in path]
         losses.append(np.array([scored.losses for scored in held_out]))
