@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 
 import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi2
 
-from closefar.arrays import Array, FloatArray
+from closefar.arrays import Array, FloatArray, to_numpy
 from closefar.errors import setting
 from closefar.fitting.progress import Checkpoint, ShownSteps, display
 from closefar.fitting.result import ComparisonNoise, FitStatistics, NoiseChoice, sums_of_margins
@@ -354,51 +353,28 @@ def choose_noise(row_losses: Mapping[str, FloatArray], weights: FloatArray) -> N
     if not row_losses:
         raise ValueError("row_losses must contain the losses of at least one noise model; got none.")
     shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
-    return choice_from(list(row_losses), sums_of_losses(list(row_losses.values()), shares))
+    return choice_from(list(row_losses), sums_of_losses(shares, *row_losses.values()))
 
 
-def sums_of_losses(losses: Sequence[Array], shares: Array) -> FloatArray:
-    """Sums over some pairs, from which `choice_from` chooses between the models with these losses of each pair.
-
-    The first line is the mean loss of each model and the sum of squared shares; the others are, for each pair of
-    models, the sums of their difference d: of w d, of w^2 d and of w^2 d^2.
-    """
-    xp = array_namespace(shares)
-    squares = shares * shares
-    sums = np.zeros((1 + len(losses) ** 2, max(len(losses) + 1, 3)))
-    sums[0, : len(losses)] = [float(xp.vecdot(shares, each)) for each in losses]
-    sums[0, len(losses)] = float(xp.sum(squares))
-    for line, (left, right) in enumerate(product(losses, losses), start=1):
-        if left is not right:
-            difference = left - right
-            weighted = squares * difference
-            sums[line, :3] = [
-                float(xp.vecdot(shares, difference)),
-                float(xp.sum(weighted)),
-                float(xp.vecdot(weighted, difference)),
-            ]
-    return sums
+def sums_of_losses(shares: Array, *losses: Array) -> FloatArray:
+    """Products of a line of ones and the losses of each model, weighted by the shares of pairs and by their squares."""
+    lines = array_namespace(shares).stack([0.0 * shares + 1.0, *losses])
+    return np.stack([to_numpy((weights * lines) @ lines.T) for weights in (shares, shares * shares)])
 
 
 def choice_from(names: Sequence[str], sums: FloatArray) -> NoiseChoice:
     """Choose between models from the `sums_of_losses` of all pairs."""
-    n = len(names)
-    losses = dict(zip(names, sums[0, :n].tolist(), strict=True))
-    best = min(losses, key=lambda name: losses[name])
-    between = sums[1:].reshape(n, n, -1)[:, names.index(best)]
-    comparison = {
-        name: {"loss": losses[name], "difference": losses[name] - losses[best], "z": _z(line[:3], sums[0, n])}
-        for name, line in zip(names, between, strict=True)
-    }
-    alike = [name for name in losses if name != best and comparison[name]["z"] < _CLEAR_Z]
-    return NoiseChoice(best, comparison, _warning(best, alike, comparison))
-
-
-def _z(differences: FloatArray, squares: float) -> float:
-    """A mean difference divided by its standard error, the root of the sum of w^2 (d - mean)^2."""
-    mean, linear, square = differences
-    variance = square - 2.0 * mean * linear + mean**2 * squares
-    return float(mean / np.sqrt(variance)) if variance > 0.0 else 0.0
+    means, products = sums[0, 0, 1:], sums[1]
+    best = int(np.argmin(means))
+    comparison = {}
+    for place, name in enumerate(names):
+        difference = float(means[place] - means[best])
+        contrast = np.append(-difference, np.eye(len(names))[place] - np.eye(len(names))[best])
+        variance = float(contrast @ products @ contrast)  # the sum of w^2 (d - mean)^2, with d the difference of a pair
+        z = difference / math.sqrt(variance) if variance > 0.0 else 0.0
+        comparison[name] = {"loss": float(means[place]), "difference": difference, "z": z}
+    alike = [name for name in names if name != names[best] and comparison[name]["z"] < _CLEAR_Z]
+    return NoiseChoice(names[best], comparison, _warning(names[best], alike, comparison))
 
 
 def _warning(best: str, alike: list[str], comparison: dict[str, dict[str, float]]) -> str | None:
@@ -421,50 +397,38 @@ def profile_noise(loss_at: Callable[[float], tuple[float, float]], n_judgements:
     `loss_at` is the minimum over all other parameters of the mean loss of as many judgements as this, and its
     derivative in the logarithm of the noise.
     """
-    found: dict[float, float] = {}
-    slopes: dict[float, float] = {}
+    found: dict[float, tuple[float, float]] = {}
 
-    def profile(log_noise: float) -> float:
+    def profile(log_noise: float) -> tuple[float, float]:
         if log_noise not in found:
-            found[log_noise], slopes[log_noise] = loss_at(math.exp(log_noise))
+            found[log_noise] = loss_at(math.exp(log_noise))
         return found[log_noise]
 
-    def slope(log_noise: float) -> float:
-        profile(log_noise)
-        return slopes[log_noise]
-
     minimize_scalar(
-        profile, bounds=(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO), method="bounded", options={"xatol": _SEARCH_WIDTH}
+        lambda place: profile(place)[0],
+        bounds=(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO),
+        method="bounded",
+        options={"xatol": _SEARCH_WIDTH},
     )
-    centre = min(found, key=lambda place: found[place])
-    below = max((place for place in found if place < centre and slopes[place] < 0.0), default=centre)
-    above = min((place for place in found if place > centre and slopes[place] > 0.0), default=centre)
-    if slopes[centre] != 0.0 and below < above:
-        low, high = (below, centre) if slopes[centre] > 0.0 else (centre, above)
-        centre = brentq(slope, low, high, xtol=_ESTIMATE_WIDTH) if low < high else centre
-    least = profile(centre)
-    limit = least + float(chi2.isf(1.0 - INTERVAL_LEVEL, 1)) / (2.0 * n_judgements)
+    centre = min(found, key=lambda place: found[place][0])
+    slope = found[centre][1]
+    below = max((place for place in found if place < centre and found[place][1] < 0.0), default=centre)
+    above = min((place for place in found if place > centre and found[place][1] > 0.0), default=centre)
+    low, high = (below, centre) if slope > 0.0 else (centre, above)
+    if slope != 0.0 and low < high:
+        centre = brentq(lambda place: profile(place)[1], low, high, xtol=_ESTIMATE_WIDTH)
+    limit = profile(centre)[0] + float(chi2.isf(1.0 - INTERVAL_LEVEL, 1)) / (2.0 * n_judgements)
     ends: list[float] = []
     for end, beyond in ((-_LARGEST_LOG_RATIO, 0.0), (_LARGEST_LOG_RATIO, math.inf)):
-        inside, outside = _around(found, limit, centre, end)
         # A fit at the end itself is slow, and needed only if nothing nearer is too large.
-        is_bounded = found.get(outside, -math.inf) > limit or profile(outside) > limit
-        root = brentq(lambda place: profile(place) - limit, inside, outside, xtol=_END_WIDTH) if is_bounded else None
+        known = [place for place in found if min(centre, end) < place < max(centre, end)]
+        places = [centre, *sorted(known, reverse=end < centre), end]
+        outside = next(place for place in places if place == end or found[place][0] > limit)
+        inside = places[places.index(outside) - 1]
+        is_bounded = profile(outside)[0] > limit
+        root = brentq(lambda place: profile(place)[0] - limit, inside, outside, xtol=_END_WIDTH) if is_bounded else None
         ends.append(beyond if root is None else math.exp(root))
-    low, high = ends
-    return ComparisonNoise(math.exp(centre), (low, high))
-
-
-def _around(found: dict[float, float], limit: float, centre: float, end: float) -> tuple[float, float]:
-    """The last known place within the limit on the way from the centre to an end, and the first one beyond it."""
-    inside = centre
-    for place in sorted(
-        (each for each in found if (each - centre) * (end - centre) > 0.0), key=lambda at: abs(at - centre)
-    ):
-        if found[place] > limit:
-            return inside, place
-        inside = place
-    return inside, end
+    return ComparisonNoise(math.exp(centre), (ends[0], ends[1]))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -526,12 +490,15 @@ class Solved:
     @property
     def losses(self) -> Array:
         """-log P of each judgement of any kind, as a handle."""
-        judgements, squared = self.judgements, self.solution.squared
+        judgements, rows, squared = self.judgements, self.rows, self.solution.squared
+        if is_plain(judgements):  # exact, where a probability would be too small for a number
+            of_labels = partial(_label_losses, noise=self.noise, threshold=self.threshold, flip_rate=self.flip_rate)
+            return rows.map(of_labels, squared, judgements.signs_in(rows))
         if self.flipped is None:
-            probability = likelihood_of(judgements, self.rows, self.noise).right
+            probability = likelihood_of(judgements, rows, self.noise).right
         else:
             probability = self.flipped.probabilities
-        return self.rows.map(_neg_log, probability(self.rows, squared, self.solution.thresholds))
+        return rows.map(_neg_log, probability(rows, squared, self.solution.thresholds))
 
     def statistics(self, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
         """The statistics of the judgements, in one sweep over their squared distances."""
@@ -547,27 +514,13 @@ class Solved:
 def most_likely(solved: dict[str, Solved]) -> NoiseChoice:
     """Choose between solutions for the same judgements, by the names of their noises."""
     first, *_ = solved.values()
-    rows, judgements = first.rows, first.judgements
-    if not is_plain(judgements):
-        losses = [each.losses for each in solved.values()]
-        return choice_from(list(solved), np.sum(rows.parts(_sums_of, judgements.shares_in(rows), *losses), axis=0))
-    models = [(each.noise, each.threshold, each.flip_rate) for each in solved.values()]
-    squared = [each.solution.squared for each in solved.values()]
-    parts = rows.parts(partial(_sums, models), judgements.signs_in(rows), judgements.shares_in(rows), *squared)
+    losses = [each.losses for each in solved.values()]
+    parts = first.rows.parts(sums_of_losses, first.judgements.shares_in(first.rows), *losses)
     return choice_from(list(solved), np.sum(parts, axis=0))
 
 
-def _sums_of(shares: Array, *losses: Array) -> FloatArray:
-    return sums_of_losses(losses, shares)
-
-
-def _sums(models: list[tuple[Noise, float, FlipRate]], signs: Array, shares: Array, *squared: Array) -> FloatArray:
-    """The sums of -log P(label) of each noise, threshold and flip rate, by its squared distances."""
-    losses = [
-        label_losses(noise, signs * (each - threshold), rate, signs > 0)
-        for (noise, threshold, rate), each in zip(models, squared, strict=True)
-    ]
-    return sums_of_losses(losses, shares)
+def _label_losses(squared: Array, signs: Array, noise: Noise, threshold: float, flip_rate: FlipRate) -> Array:
+    return label_losses(noise, signs * (squared - threshold), flip_rate, signs > 0)
 
 
 def _neg_log(probability: Array) -> Array:
