@@ -22,7 +22,7 @@ from closefar.fitting.progress import display
 from closefar.fitting.result import Fit, IdentifiabilityWarning
 from closefar.fitting.scoring import Scorer
 from closefar.fitting.settings import Settings
-from closefar.judgements import Judgements, Kind, Split, own_labels, resolve_folds, split_judgements, variance_of_sum
+from closefar.judgements import Judgements, Kind, own_labels, resolve_folds, split_judgements, variance_of_sum
 from closefar.judgements.judgements import quadruplets_of
 from closefar.judgements.labels import column_of_labels, find_sides
 from closefar.model import Directions, Metric
@@ -205,11 +205,15 @@ def cross_validate_rank(
     settings = settings.but(rank=None, verbose=0)
     ranks = candidate_ranks(judgements.n_columns)
     cv, groups = resolve_folds(cv, judgements, groups, seed=random_state, warns=False)
+    if isinstance(cv, numbers.Integral):
+        counts = np.flatnonzero(judgements.weights > 0)
+        judgements, groups = judgements.take(counts), None if groups is None else np.asarray(groups)[counts]
+        cv = cv if groups is not None else _n_folds(cv, judgements)
+    splits = split_judgements(cv, judgements, groups=groups, seed=random_state)
     losses, hits, tested, largest = [], np.zeros(len(ranks)), [], 1
-    splits = _splits(cv, judgements, groups, random_state)
     for number, (train, test) in enumerate(splits):
         with display().stage(f"choosing the rank, fold {number + 1} of {len(splits)}"):
-            path = _path(judgements.take(train), settings, ranks, scale, refits)
+            path = _path(judgements.take(train).counted(), settings, ranks, scale, refits)
         held_out = [each.score(judgements.take(test)) for each in path]
         losses.append(np.array([scored.losses for scored in held_out]))
         hits += [float(scored.is_right @ scored.judgements.weights) for scored in held_out]
@@ -240,23 +244,17 @@ def _path(judgements: Judgements, settings: Settings, ranks: Sequence[int], scal
         raise OutOfTime(whole.metric) from end
 
 
-def _splits(cv: Any, judgements: Judgements, groups: Any, random_state: int | None) -> list[Split]:
-    """The row numbers of training and test sides, without rows of weight 0."""
-    counts = judgements.weights > 0
-    if not isinstance(cv, numbers.Integral) or groups is not None:
-        splits = split_judgements(cv, judgements, groups=groups, seed=random_state)
-        return [(train[counts[train]], test[counts[test]]) for train, test in splits]
-    counted = judgements.counted()
-    if cv < 2 or counted.n_rarer < 2:
-        noun, of_each = ("comparisons", "") if counted.kind is Kind.COMPARISONS else ("pairs", " of each class")
-        rarer = f"{counted.n_rarer} of the rarer class" if of_each else f"{len(counted)} of them"
+def _n_folds(cv: int, judgements: Judgements) -> int:
+    """The number of folds, no more than there are judgements of the rarer label."""
+    n_rarer = judgements.n_rarer
+    if cv < 2 or n_rarer < 2:
+        noun, of_each = ("comparisons", "") if judgements.kind is Kind.COMPARISONS else ("pairs", " of each class")
+        rarer = f"{n_rarer} of the rarer class" if of_each else f"{n_rarer} of them"
         raise ValueError(
             f"choosing a rank needs at least 2 folds and 2 {noun}{of_each}; got cv={cv!r} and "
             f"{rarer}. Set the rank to a number instead."
         )
-    numbers_of_counted = np.flatnonzero(counts)
-    splits = split_judgements(min(int(cv), counted.n_rarer), counted, seed=random_state)
-    return [(numbers_of_counted[train], numbers_of_counted[test]) for train, test in splits]
+    return min(int(cv), n_rarer)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
