@@ -311,9 +311,6 @@ def _is_whole(values: FloatArray, tolerance: float = 1e-6) -> bool:
     return bool(np.max(np.abs(values)) < 1e9 and np.max(np.abs(values - np.round(values))) < tolerance)
 
 
-# So many pairs tell candidates apart.
-_ENOUGH_TESTED = 500
-
 # So many groups of points, the largest, are dealt one by one to the lightest fold.
 _MOST_DEALT = 200_000
 
@@ -421,24 +418,6 @@ def most_folds(n_folds: int, judgements: Judgements, groups: Any, *, seed: int |
         if all(len(np.unique(trained)) >= needed and np.any(tested) for trained, tested in sides):
             return number
     return 0
-
-
-def split_by_points(judgements: Judgements, points: NDArray[Any], seed: Any) -> list[Split]:
-    """Split so that no point is on both sides: five folds, or fewer where a side of them would lack a class.
-
-    Where all points are linked, five folds test a fifth of the pairs.  Three test a third; of few
-    pairs two divisions into three test twice as many.
-    """
-    splits = split_judgements(most_folds(5, judgements, points, seed=seed) or 5, judgements, groups=points, seed=seed)
-    if 2 * sum(len(test) for _, test in splits) >= len(judgements):
-        return splits
-    found: list[Split] = []
-    for division in check_random_state(deepcopy(seed)).randint(2**31, size=2).tolist():
-        if sum(len(test) for _, test in found) >= _ENOUGH_TESTED:
-            break
-        n_folds = most_folds(3, judgements, points, seed=division)
-        found += split_judgements(n_folds, judgements, groups=points, seed=division) if n_folds else []
-    return found or splits
 
 
 class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]

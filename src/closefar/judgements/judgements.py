@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_array, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from closefar.arrays import (
     LEGS,
@@ -48,7 +47,6 @@ from closefar.judgements.pairs import (
     check_pairs,
     check_size,
     is_partitioned,
-    name_of,
 )
 from closefar.judgements.tuples import Tuples
 
@@ -202,29 +200,21 @@ def check_comparisons(estimator: Any, data: Any, *, fitting: bool, beside_pairs:
     elif is_foreign(data):
         found = check_foreign(data, least, _check_shape, "comparison")
     else:
-        found = _checked_array(estimator, data, least)
+        found = _checked_array(data, least)
     whose = "of the pairs" if beside_pairs else None
     check_number_of_columns(estimator, int(found.shape[-1]), fitting=fitting, noun="comparisons", whose=whose)
     check_names_of_source(estimator, getattr(data, "feature_names", None), fitting=fitting)
     return found
 
 
-def _checked_array(estimator: Any, data: Any, least: int) -> NDArray[Any]:
+def _checked_array(data: Any, least: int) -> NDArray[Any]:
     if not hasattr(data, "shape"):
         data = _as_array(data)
     _check_shape(data)
     if getattr(data.dtype, "kind", "O") not in "biufO":
         raise ValueError(f"comparisons must hold real numbers; got an array of {data.dtype}. Convert it to floats.")
-    found: NDArray[Any] = check_array(
-        data,
-        allow_nd=True,
-        dtype=(np.float64, np.float32),
-        ensure_all_finite=False,
-        ensure_min_samples=0,
-        ensure_min_features=0,
-        estimator=name_of(estimator),
-        input_name="comparisons",
-    )
+    array = np.asarray(data)
+    found = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
     check_size(found.shape, least, "comparison")
     for start in range(0, len(found), _CHECKED_ROWS):
         is_finite = np.isfinite(found[start : start + _CHECKED_ROWS]).all(axis=(1, 2))
@@ -274,25 +264,14 @@ def rows_with_same_legs(data: Array) -> list[int]:
     found: list[int] = []
     for start in range(0, n, _CHECKED_ROWS):
         rows = np.arange(start, min(start + _CHECKED_ROWS, n))
-        for column in (slice(0, 1), slice(None)):  # most legs differ in the first column already
-            rows = rows[_are_same(data, rows, points, column)] if len(rows) else rows
+        for columns in (slice(0, 1), slice(None)):  # most legs differ in the first column already
+            if len(rows):
+                numbers = to_numpy(take_rows(data, rows)[:, :, columns]).astype(np.float64, copy=False)
+                a, b, c, e = (numbers[:, point] for point in points)
+                near, far = a - b, c - e
+                rows = rows[np.all(near == far, axis=1) | np.all(near == -far, axis=1)]
         found += rows.tolist()
     return found
-
-
-def _are_same(data: Array, rows: IndexArray, points: list[int], columns: slice) -> BoolArray:
-    if isinstance(data, Tuples):
-        index = data.index[like(data.index, rows)]
-        a, b, c, e = (to_numpy(data.points[:, columns][index[:, point]]).astype(np.float64) for point in points)
-    else:
-        some = data[int(rows[0]) : int(rows[-1]) + 1, :, columns] if columns != slice(None) else take_rows(data, rows)
-        numbers = to_numpy(some).astype(np.float64, copy=False)
-        if len(numbers) != len(rows):
-            numbers = numbers[rows - rows[0]]
-        a, b, c, e = (numbers[:, point] for point in points)
-    near, far = a - b, c - e
-    same: BoolArray = np.all(near == far, axis=1) | np.all(near == -far, axis=1)
-    return same
 
 
 def quadruplets_of(near: FloatArray, far: FloatArray) -> FloatArray:
@@ -511,8 +490,7 @@ class Judgements:
         return cls(data, labels, levels >= 1, weights, sides, levels=levels)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name != "_on_gpu"}
-        return {**state, "weights": None if self.is_uniform else self.weights}
+        return {**vars(self), "weights": None if self.is_uniform else self.weights}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore equal weights as one number, so that other processes compute with the same rounding."""
@@ -597,22 +575,9 @@ class Judgements:
         return shares
 
     def signs_in(self, rows: Any) -> Array:
-        """The signs as a handle of a row source of these judgements; copied once to each GPU."""
-        if not is_on_gpu(rows.model):
-            return rows.row_array(self._all_signs)
-        place = str(rows.model.device)
-        if place not in self._on_gpu:
-            self._on_gpu[place] = rows.row_array(self._all_signs)
-        return self._on_gpu[place]
-
-    @property
-    def _all_signs(self) -> NDArray[Any]:
-        """The signs of the pairs, then those of their comparisons."""
-        return self.signs if self.comparisons is None else np.concatenate([self.signs, self.comparisons.signs])
-
-    @cached_property
-    def _on_gpu(self) -> dict[str, Array]:
-        return {}
+        """The signs of pairs and comparisons as a handle of a row source of these judgements."""
+        compared = self.comparisons
+        return rows.row_array(self.signs if compared is None else np.concatenate([self.signs, compared.signs]))
 
     def shares_in(self, rows: Any) -> Array:
         """The weights of pairs and comparisons, summing to one, as a handle of a row source of these judgements."""
@@ -694,14 +659,11 @@ class Judgements:
             data=take_rows(self.data, where),
             labels=self.labels[where],
             is_far=self.is_far[where],
-            weights=self._take_weights(where),
-            taken=self.numbers[where],
+            weights=self.weights[: len(where)] if self.is_uniform else self.weights[where],
+            taken=self.numbers_of(where),
             levels=None if self.levels is None else self.levels[where],
             annotators=None if self.annotators is None else self.annotators.take(where),
         )
-
-    def _take_weights(self, where: IndexArray) -> FloatArray:
-        return self.weights[: len(where)] if self.is_uniform else self.weights[where]
 
     def sample(self, n: int, seed: int) -> Judgements:
         """At most n of them, chosen at random, in their order."""
@@ -738,25 +700,23 @@ class Judgements:
         """Refuse judgements in which a class, or a level, has no positive weight; of comparisons, one side may lack."""
         if self.kind is Kind.COMPARISONS:
             return
-        counts = np.bincount(self.codes, minlength=self.n_levels)
-        weights = counts if self.is_uniform else np.bincount(self.codes, self.weights, minlength=self.n_levels)
-        graded = self.sides.is_graded
-        for code, label in enumerate(self.sides.classes.tolist() if graded else (self.sides.close, self.sides.far)):
+        is_graded, (counts, weights) = self.sides.is_graded, self.totals
+        word, each = ("level", "each level (class) needs") if is_graded else ("class", "both classes need")
+        for code, label in enumerate(self.sides.classes.tolist() if is_graded else (self.sides.close, self.sides.far)):
             if counts[code] == 0:
-                rule = "pairs of each level" if graded else "both a close and a far class"
-                raise ValueError(
-                    f"labels must contain {rule}; got no pairs of {'level' if graded else 'class'} {label}. Add some."
-                )
+                rule = "pairs of each level" if is_graded else "both a close and a far class"
+                raise ValueError(f"labels must contain {rule}; got no pairs of {word} {label}. Add some.")
             if weights[code] == 0.0:
-                rule = "each level (class) needs" if graded else "both classes need"
                 raise ValueError(
-                    f"{rule} a pair of positive weight; every pair of {'level' if graded else 'class'} {label} "
-                    "has weight 0. Raise some of those weights or leave " + setting("sample_weight") + " out."
+                    f"{each} a pair of positive weight; every pair of {word} {label} has weight 0. Raise some of those "
+                    "weights or leave " + setting("sample_weight") + " out."
                 )
 
-    def with_labels(self, labels: NDArray[Any], sides: Sides) -> Judgements:
-        """The same judgements with other labels for close and far."""
-        return replace(self, labels=labels, sides=sides)
+    @property
+    def totals(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The number, and the weight, of all pairs of each side, or level."""
+        counts = np.bincount(self.codes, minlength=self.n_levels)
+        return counts, counts if self.is_uniform else np.bincount(self.codes, self.weights, minlength=self.n_levels)
 
     def with_data(self, data: Array) -> Judgements:
         """The same judgements with their data on another device, or in other columns."""

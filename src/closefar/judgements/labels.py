@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 from numpy.typing import NDArray
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_array, column_or_1d
 
-from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_foreign, is_source, to_numpy
+from closefar.arrays import BoolArray, FloatArray, IndexArray, is_foreign, is_source, to_numpy
 from closefar.errors import InvalidValueError, setting
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -96,7 +95,6 @@ class CodedLabels:
 
 
 _PART = 1 << 18  # labels that are compared at a time, in cache
-_VERY_MANY = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +142,7 @@ def column_of_labels(labels: Any, n: int, *, warn: bool = False) -> Any:
         )
     column = labels
     if not isinstance(labels, CodedLabels):
-        column = column_or_1d(_in_numpy(labels) if is_foreign(labels) else labels, warn=warn)
+        column = column_or_1d(to_numpy(labels) if is_foreign(labels) else labels, warn=warn)
     if len(column) != n:
         raise ValueError(f"there must be one label per pair; got {len(column)} labels for {n} pairs.")
     return column
@@ -184,16 +182,6 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
             stacklevel=stacklevel,
         )
     return Sides(classes)
-
-
-def _in_numpy(labels: Array) -> NDArray[Any]:
-    """Labels of another library; very many whole numbers in a byte each, where they are, before they are copied."""
-    xp = array_namespace(labels)
-    if labels.shape and labels.shape[0] >= _VERY_MANY and xp.isdtype(labels.dtype, "integral"):
-        lowest, highest = int(xp.min(labels)), int(xp.max(labels))
-        if lowest >= -128 and highest <= 127:
-            labels = xp.astype(labels, xp.int8, copy=False)
-    return to_numpy(labels)
 
 
 def few_different(labels: NDArray[Any]) -> NDArray[Any]:

@@ -26,7 +26,6 @@ from closefar.arrays import (
     to_numpy,
 )
 from closefar.engines import Engine, Movable, Ref, TaskResult, by_partition, engine_for
-from closefar.errors import setting
 from closefar.judgements.judgements import Judgements, Kind, sample_rows
 from closefar.judgements.labels import (
     ALL_WEIGHTS_ARE_ZERO,
@@ -521,14 +520,10 @@ class PartitionedJudgements(Judgements):
         is_counted = self.figures[:, :, _POSITIVE] * (np.array(self.factors) > 0)
         return self if np.array_equal(is_counted, self.figures[:, :, _NUMBER]) else self._but(only_counted=True)
 
-    def check_both_count(self) -> None:
-        weights = self.figures[:, :, _WEIGHT].sum(axis=0) * self.factors
-        for weight, label in zip(weights, (self.sides.close, self.sides.far), strict=True):
-            if weight == 0.0:
-                raise ValueError(
-                    f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
-                    "Raise some of those weights or leave " + setting("sample_weight") + " out."
-                )
+    @property
+    def totals(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The number, and the weight, of all pairs of each side."""
+        return self.figures[:, :, _NUMBER].sum(axis=0), self.figures[:, :, _WEIGHT].sum(axis=0) * self.factors
 
     def take(self, where: IndexArray) -> Judgements:
         """These judgements alone, in this process: one round trip."""
