@@ -241,7 +241,7 @@ def test_larger_tuples_are_no_pairs(size):
 
 
 def test_pairs_have_no_origin():
-    with pytest.raises(ValueError, match="fit_origin needs single points"):
+    with pytest.raises(ValueError, match=r"fit_origin needs .*single points"):
         cf.LinearMetricLearner(fit_origin=True, **PAPER).fit(TUPLES, FAR)
 
 
