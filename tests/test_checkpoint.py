@@ -154,7 +154,7 @@ def test_comparisons_and_annotators_go_on_too(tmp_path, monkeypatch, always):
 
 def test_what_was_chosen_is_not_chosen_again(tmp_path, monkeypatch):
     first = fitted("the default", checkpoint=tmp_path / "c")
-    monkeypatch.setattr("closefar.fitting.fitting.choose", None)
+    monkeypatch.setattr("closefar.fitting.fitting.choose_settings", None)
     again = fitted("the default", checkpoint=tmp_path / "c")
     assert again.choice_ == first.choice_
     assert again.baseline_.summary() == first.baseline_.summary()
@@ -360,7 +360,7 @@ def test_models_and_arrays_are_no_checkpoints(kept, tmp_path):
 def test_another_format_is_refused(kept, tmp_path, monkeypatch):
     _, data, labels = kept
     with monkeypatch.context() as patch:
-        patch.setattr(progress, "FORMAT_VERSION", 7)
+        patch.setattr(progress, "CHECKPOINT_VERSION", 7)
         fitted("newton", checkpoint=tmp_path / "c")
     assert "is a checkpoint of format 7, and this version of closefar continues format 2" in refusal(
         tmp_path / "c", data, labels

@@ -224,7 +224,7 @@ def test_warnings_point_at_who_asked_for_the_fit(found):
 
 def test_an_interrupted_refit_ends_what_it_is_part_of(monkeypatch, found):
     broken = replace(found, certificate=replace(found.certificate, outcome=Outcome.INTERRUPTED))
-    monkeypatch.setattr("closefar.fitting.fitting.fit_once", lambda *args, **kwargs: broken)
+    monkeypatch.setattr("closefar.fitting.fitting._fit_once", lambda *args, **kwargs: broken)
     with pytest.raises(KeyboardInterrupt):
         refit(JUDGEMENTS, Settings(**PAPER))
 

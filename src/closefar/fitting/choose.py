@@ -52,14 +52,14 @@ from closefar.solve import Objective, Passes, State, psd_factor, solve_roughly, 
 # The first alpha, times sqrt(d / n): the size of the largest eigenvalue of what noise alone adds to dR/dM.
 _FIRST_ALPHA = 0.4
 _ALPHA_FACTOR, _LONG_ALPHA_FACTOR = 2.0, 4.0  # by which alpha changes, and after a few steps
-_SHORT_ALPHA_STEPS, _MOST_ALPHA_STEPS = 4, 8
+_SHORT_ALPHA_STEPS, _MOST_ALPHA_STEPS = 4, 8  # steps by the first factor, and in all: a factor of 4,096
 # Standard errors, and nats, that the loss must fall by for one more step; of plenty of judgements, which are hardly
 # overfitted, by less.
 _WORTH_A_STEP, _NATS_OF_A_STEP, _LESS = 0.5, 0.5, 0.1
 # The same, in standard errors, for a larger alpha where nothing of M may be left: probabilities close to one half lower
 # the loss of few judgements, and say nothing.  For the same reason alpha stays below this share of the one that leaves
 # nothing.
-_WORTH_LOSING, _LEFT = 2.0, 0.5
+_WORTH_LOSING, _MOST_OF_LARGEST_ALPHA = 2.0, 0.5
 # The least alpha for the plain distance, in coordinates that vary by one: a tiny one is hard to prove anything with.
 _ENOUGH_ALPHA = 1e-3
 _NOTHING_LEFT = 1e-9  # an alpha with which nothing of M is left either
@@ -79,7 +79,7 @@ _N_FOLDS, _ENOUGH_HELD_OUT = 5, 1500
 # parts, and twice if there are few judgements; unless hardly any are.  With 15 pairs per point of a table, that left
 # too few to find flips (accuracy of 1,000 pairs of wine with 30 % wrong labels: .868 instead of .880); with 21 ratings
 # or 14 comparisons per object, held-out losses were too optimistic otherwise.
-_MANY_PER_POINT, _MANY_COMPARISONS, _FEW_FOLDS, _FEW_JUDGEMENTS, _FEWEST_HELD_OUT = 18.0, 8.0, 3, 1000, 200
+_MANY_PER_POINT, _MANY_COMPARISONS, _FEW_FOLDS, _DIVIDED_TWICE, _FEWEST_HELD_OUT = 18.0, 8.0, 3, 1000, 200
 _HUB = 0.5  # a point in a larger share of the judgements is never held out, as hardly any would be left
 
 # With fewer judgements per column than this, M is shrunk to a centre unless zero is clearly better.
@@ -115,9 +115,9 @@ _FEWEST_FOR_FLIPS, _EVIDENCE_OF_FLIPS = 25, 0.5  # held-out judgements, and nats
 _FEWEST_OTHERS = 5  # held-out judgements that are not the most frequent answer: of one answer, flips can't be told
 _EVIDENCE_OF_PLENTY = 3.0  # nats, without holding out: none of 240 simulated samples without flips reached them
 _FLIPPED_TOL, _FLIPPED_STEPS = 3e-3, 25  # a likelihood that is not convex: steps shrink slowly
-_CALIBRATION_STEPS = 20
-_LARGEST_FLIP_RATE = 0.45
-_LEAST_RATE = 0.005  # the mean of candidates is never zero; so few flips do not matter, and none are convex
+_CALIBRATION_STEPS = 20  # of Newton, at most: they end earlier, by the slope
+_LARGEST_CHOSEN_RATE = 0.45  # at 0.5 answers say nothing
+_LEAST_CHOSEN_RATE = 0.005  # the mean of candidates is never zero; so few flips do not matter, and none are convex
 
 # The standard deviations of the logarithm of the scale and of the shifts of thresholds, in nats of log odds, that
 # probabilities are calibrated by.
@@ -156,7 +156,7 @@ class Chosen(NamedTuple):
         return cls(asked.but(**found["settings"] | lists), None, choice, baseline)
 
 
-def choose(judgements: Judgements, settings: Settings, groups: Any = None) -> Chosen:
+def choose_settings(judgements: Judgements, settings: Settings, groups: Any = None) -> Chosen:
     """Choose what the settings leave open, on judgements of positive weight."""
     if not settings.has_choice:
         return Chosen(settings)
@@ -257,7 +257,7 @@ def _split_points(judgements: Judgements, ids: IndexArray, rng: np.random.Genera
     found: _Splits = []
     many = _MANY_COMPARISONS if judgements.kind is Kind.COMPARISONS else _MANY_PER_POINT
     if ends.size >= many * len(np.unique(ends)):
-        for _ in range(2 if n <= _FEW_JUDGEMENTS else 1):
+        for _ in range(2 if n <= _DIVIDED_TWICE else 1):
             parts = divide_points(ends, _FEW_FOLDS, rng)[0][ends]
             for fold in range(_FEW_FOLDS):
                 inside = parts == fold
@@ -414,13 +414,13 @@ class _Search:
         else:
             numbered = np.unique(np.asarray(groups), return_inverse=True)[1].reshape(np.shape(groups))
             ids, by = numbered[where], "points" if np.ndim(groups) == 2 else "groups"
-        self.ids = ids = None if ids is None else _by_appearance(_turned(ids, used))
+        self.ids: Any = None if ids is None else _by_appearance(_turned(ids, used))
         # The points of all judgements, and the share of them that the sample has.
-        self.n_points, self.share_of_points = _count_points(ids, len(used) / n)
+        self.n_points, self.share_of_points = _count_points(self.ids, len(used) / n)
         # So many judgements that a penalty hardly matters, and choosing must not take longer than the fit.
         self.has_plenty = min(n, self.n_points) >= _PLENTY * packed_size(judgements.n_columns)
         is_quick = self.has_plenty and not (settings.chooses_rank or settings.noise == "auto")
-        splits, self.held_out = _split(self.judgements, ids, by, rng)
+        splits, self.held_out = _split(self.judgements, self.ids, by, rng)
         n_tested = np.cumsum([len(test) for _, test in splits])
         enough = _ENOUGH_OF_PLENTY if is_quick else _ENOUGH_HELD_OUT
         self.splits = splits[: int(np.searchsorted(n_tested, enough)) + 1]
@@ -814,7 +814,7 @@ class _Search:
 
     def _best_rate(self, right: FloatArray) -> float:
         """The likeliest flip rate, given the probability of each answer without flips: concave in it."""
-        low, high = 0.0, _LARGEST_FLIP_RATE
+        low, high = 0.0, _LARGEST_CHOSEN_RATE
         unit_floor, unit_kept = self.answers.floor(1e-6)
         slope_floor, slope_kept = unit_floor / 1e-6, (unit_kept - 1.0) / 1e-6  # both are linear in the rate
 
@@ -864,10 +864,10 @@ class _Search:
         refined = candidate.flip_rate if has_plenty_of_flips else rate
         if not (is_set or is_plain or has_plenty_of_flips or rate == 0.0):
             refined = self._refined_rate(best, rate)
-        refined = refined if refined >= _LEAST_RATE else 0.0
+        refined = refined if refined >= _LEAST_CHOSEN_RATE else 0.0
         assert alpha is not None
         if settings.chooses_alpha and candidate.prior == "zero":
-            alpha = min(alpha, _LEFT * self.space("zero").largest_alpha(noise, refined))
+            alpha = min(alpha, _MOST_OF_LARGEST_ALPHA * self.space("zero").largest_alpha(noise, refined))
         calibration = _Calibration()
         flips: Any = settings.flip_rate
         if isinstance(flips, str) and flips == "auto":

@@ -19,7 +19,7 @@ from closefar.model import Metric
 
 
 _MOST_NEIGHBOURS = 20  # that vote on the class of a point
-_FEWEST_NEIGHBOURS = 3
+_FEWEST_NEIGHBOURS = 3  # enough for a majority
 
 # The share of the distance in all columns, relative to that along the directions that separate the classes.
 _ALL_COLUMNS = 0.3
@@ -44,14 +44,14 @@ _ADDED_VOTES = 0.5
 
 # Normal priors of the sharpness and of the intercepts of the classes: they matter to few points only.
 _SHARPNESS = (1.0, 3.0)
-_INTERCEPT_WIDTH = 3.0
-_LARGEST_SHARPNESS = 20.0
-_SMALLEST_WEIGHT = 1e-6
+_INTERCEPT_WIDTH = 3.0  # standard deviation, in log odds
+_LARGEST_SHARPNESS = 20.0  # a bound for the search, six standard deviations of the prior away
+_SMALLEST_WEIGHT = 1e-6  # of a share of wrong labels in the average: less changes no digit that is shown
 
 # Neighbours are looked for among this many points, and the model is fitted to this many, drawn at random if there are
 # more.
 _MOST_REFERENCES = 20_000
-_MOST_FITTED = 5_000
+_MOST_FITTED = 5_000  # points
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +269,7 @@ _CLASS_FOLDS = 3  # each blend is learned on two thirds of the points
 
 # Held-out points are scored by this many neighbours, with as many votes added for each class.
 _N_NEIGHBOURS = (3, 7)
-_NEIGHBOUR_METRIC_ADDED_VOTES = 0.3
+_NEIGHBOUR_METRIC_ADDED_VOTES = 0.3  # for each class
 
 # Blends are compared on this many points, drawn at random if there are more.
 _MOST_SCORED = 6_000

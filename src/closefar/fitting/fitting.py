@@ -15,7 +15,7 @@ from scipy.stats import chi2, norm
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, as_float64, sums_by, to_numpy
 from closefar.engines import threads_for
 from closefar.errors import either, setting
-from closefar.fitting.choose import Chosen, choose
+from closefar.fitting.choose import Chosen, choose_settings
 from closefar.fitting.problem import Solved, UnitFreeProblem, is_plain, likelihood_of, with_comparison_noise
 from closefar.fitting.progress import Checkpoint, display, showing
 from closefar.fitting.result import AnnotatorTable, AnnotatorVerdict, Fit, FitStatistics, count_parameters
@@ -45,7 +45,7 @@ from closefar.solve import (
 # scale of the data with that of the columns they get a wide margin; it follows the units of each column.  Closer to
 # that of the columns it would predict slightly better, but take much longer.
 _WIDE_MARGIN_COLUMNS = 64
-_MARGIN_BLEND = 0.4
+_MARGIN_BLEND = 0.4  # the part of the scale of the columns
 _MARGIN_STEPS = 5  # at most so many times the steps that it took to separate them at all
 
 
@@ -94,7 +94,7 @@ def fit(
                 stack.callback(checkpoint.write)
             chosen, kept = _choose(counted, settings, groups, checkpoint)
             near = chosen.start or start
-            found = fit_once(counted, chosen.settings, start=near, columns=columns, checkpoint=kept)
+            found = _fit_once(counted, chosen.settings, start=near, columns=columns, checkpoint=kept)
     if watch.timed_out:
         found = replace(found, certificate=_unfinished(found.certificate, settings, watch, checkpoint is not None))
     return _with_choice(found, chosen, settings, judgements)
@@ -106,7 +106,7 @@ def _choose(
     """The choice of settings, also from a checkpoint, and the checkpoint unless the choice was cut short."""
     if checkpoint is not None and "choice" in checkpoint.found:
         return Chosen.from_json(checkpoint.found["choice"], settings), checkpoint
-    chosen = choose(judgements, settings, groups)
+    chosen = choose_settings(judgements, settings, groups)
     if checkpoint is None or supervisor().is_over:
         return chosen, None
     checkpoint.found["choice"] = chosen.to_json(settings)
@@ -118,8 +118,8 @@ def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = 
     judgements.check_both_count()
     judgements = placed_on(judgements, settings.device)
     with threads_for(len(judgements), judgements.n_columns):
-        chosen = choose(judgements, settings)
-        found = fit_once(judgements, chosen.settings, start=chosen.start or start, explains=False)
+        chosen = choose_settings(judgements, settings)
+        found = _fit_once(judgements, chosen.settings, start=chosen.start or start, explains=False)
     return _with_choice(found.unless_interrupted(), chosen, settings, judgements)
 
 
@@ -155,7 +155,7 @@ def _unfinished(certificate: Certificate, settings: Settings, watch: Supervisor,
     return replace(certificate, outcome=Outcome.UNFINISHED, converged=False, advice=advice)
 
 
-def fit_once(
+def _fit_once(
     judgements: Judgements,
     settings: Settings,
     *,
@@ -392,11 +392,11 @@ def placed_on(judgements: Judgements, device: Any) -> Judgements:
 
 # A column is part of a combination if its share, in standard deviations, is at least this.
 _INVOLVED = 0.05
-_MOST_NAMED = 6
-_MOST_COMBINATIONS = 3
+_MOST_COLUMNS_NAMED = 6  # columns, or rows, in one sentence
+_MOST_COMBINATIONS = 3  # of columns, in a sentence each
 
 # A difference this many times as large as usual in its column is probably in another unit.
-_LONG = 1000.0
+_LONG_IN_COLUMN = 1000.0
 _ENOUGH_ROWS = 10_000  # for what is typical, or far from chance, in any number of rows
 
 # Below this, a light penalty at least halved the excess loss on new labels in simulations.
@@ -482,8 +482,8 @@ def find_enormous(source: BlockRows, judgements: Judgements, enormous: IndexArra
     row_numbers = judgements.numbers_of(close[_are_long(source, close)]) if len(close) else close
     if len(row_numbers) == 0:
         return []
-    named = ", ".join(map(str, row_numbers[:_MOST_NAMED].tolist()))
-    more = f" and {len(row_numbers) - _MOST_NAMED} more" if len(row_numbers) > _MOST_NAMED else ""
+    named = ", ".join(map(str, row_numbers[:_MOST_COLUMNS_NAMED].tolist()))
+    more = f" and {len(row_numbers) - _MOST_COLUMNS_NAMED} more" if len(row_numbers) > _MOST_COLUMNS_NAMED else ""
     rows, are, it = ("row", "is", "it") if len(row_numbers) == 1 else ("rows", "are", "they")
     return [
         f"{rows} {named}{more}, labelled close, {are} more than {ENORMOUS:,.0f} times as long as a typical difference, "
@@ -499,7 +499,7 @@ def _are_long(rows: BlockRows, chosen: IndexArray) -> BoolArray:
     long = sizes[:, np.searchsorted(indices, chosen)]
     sizes[sizes == 0.0] = np.nan
     varies = ~np.all(np.isnan(sizes), axis=1)
-    is_long: BoolArray = np.any(long[varies] > _LONG * np.nanmedian(sizes[varies], axis=1)[:, None], axis=0)
+    is_long: BoolArray = np.any(long[varies] > _LONG_IN_COLUMN * np.nanmedian(sizes[varies], axis=1)[:, None], axis=0)
     return is_long
 
 
@@ -509,8 +509,8 @@ def name_columns(names: Sequence[str], direction: FloatArray) -> str:
     involved = [index for index in np.argsort(-np.abs(direction), kind="stable") if abs(direction[index]) >= _INVOLVED]
     if len(involved) == 1:
         return f"column {names[involved[0]]!r}"
-    named = ", ".join(repr(names[index]) for index in involved[:_MOST_NAMED])
-    more = f" and {len(involved) - _MOST_NAMED} more" if len(involved) > _MOST_NAMED else ""
+    named = ", ".join(repr(names[index]) for index in involved[:_MOST_COLUMNS_NAMED])
+    more = f" and {len(involved) - _MOST_COLUMNS_NAMED} more" if len(involved) > _MOST_COLUMNS_NAMED else ""
     return f"a combination of the columns {named}{more}"
 
 
@@ -705,8 +705,8 @@ _FEWEST_ANSWERS = 20
 _SLIPS = 0.02
 
 # If less of the answers depends on the distance, the annotator often answers at random.
-_INFORMATIVE = 0.7
-_TURNED = -0.5  # and if less than this, the answers are turned round
+_INFORMATIVE_SLOPE = 0.7
+_REVERSED_SLOPE = -0.5  # and if less than this, the answers are turned round
 
 # How many times smaller the noise may be than that of the metric.
 _SHARPER = (1.5, 2.0, 3.0, 4.0)
@@ -907,11 +907,11 @@ def _verdicts(slopes: _Slopes, unlike_most: FloatArray, counts: FloatArray) -> l
         elif slopes.is_constant[place]:
             is_odd = from_expected[place] < -limit
             found.append(AnnotatorVerdict.ALWAYS_THE_SAME if is_odd else AnnotatorVerdict.TOO_FEW)
-        elif from_random[place] < -limit and slopes.values[place] < _TURNED:
+        elif from_random[place] < -limit and slopes.values[place] < _REVERSED_SLOPE:
             found.append(AnnotatorVerdict.THE_OTHER_WAY_ROUND)
         elif from_random[place] <= limit:
             found.append(AnnotatorVerdict.AT_RANDOM if are_random[place] else AnnotatorVerdict.TOO_FEW)
-        elif from_expected[place] < -limit and slopes.values[place] < _INFORMATIVE:
+        elif from_expected[place] < -limit and slopes.values[place] < _INFORMATIVE_SLOPE:
             found.append(AnnotatorVerdict.OFTEN_AT_RANDOM)
         else:
             kinds = {1: AnnotatorVerdict.STRICTER, -1: AnnotatorVerdict.MORE_LENIENT, 0: AnnotatorVerdict.TYPICAL}

@@ -153,9 +153,9 @@ def _as_graded(likelihood: Compared) -> Graded:
 
 # The widths that are tried, in standard deviations of the noise, and how precisely one is estimated.
 _WIDTHS = np.geomspace(1e-2, 1e2, 801)
-_WIDTH_ACCURACY = 0.02
-_MOST_WIDTH_ROUNDS = 8
-_WIDTH_TOL = 1e-4
+_WIDTH_ACCURACY = 0.02  # relative, far below the standard error that a few annotators leave
+_MOST_WIDTH_ROUNDS = 8  # a bound: they end when the width no longer changes
+_WIDTH_TOL = 1e-4  # of the fits on the way, in nats per judgement
 
 # An annotator about whom the judgements say less than this share of what the prior says does not tell the width.
 _LEAST_TOLD = 1e-3

@@ -157,7 +157,7 @@ def _rich_status() -> Any:
 # The checkpoint: a small file with the last state of a fit, from which the same fit goes on
 
 
-FORMAT_VERSION = 2  # 1 was a journal of all inner runs
+CHECKPOINT_VERSION = 2  # 1 was a journal of all inner runs
 INTERVAL = 1.0  # seconds between two writes, at least: what a killed process loses
 _SHARE_OF_TIME = 0.05  # that writing may take, where a file of very many columns takes long
 
@@ -243,7 +243,7 @@ class Checkpoint:
         for name, state in self._states.items():
             arrays.update({f"state/{name}/{part}": np.asarray(value) for part, value in state.items()})
         text = json.dumps(
-            {_KEY: FORMAT_VERSION, "facts": self._facts, "found": self.found}, default=lambda value: value.item()
+            {_KEY: CHECKPOINT_VERSION, "facts": self._facts, "found": self.found}, default=lambda value: value.item()
         )
         content = io.BytesIO()
         np.savez(content, text=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]  # names are arrays
@@ -271,10 +271,10 @@ def _read(path: Path) -> dict[str, Any]:
                     held["states"].setdefault(run, {})[part] = arrays[key]
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError) as error:
         raise ValueError(f"{path} is not a closefar checkpoint, or it is damaged ({error}). {remedy}") from error
-    if version != FORMAT_VERSION:
+    if version != CHECKPOINT_VERSION:
         raise ValueError(
             f"{path} is a checkpoint of format {version}, and this version of closefar continues format "
-            f"{FORMAT_VERSION}. Use the version that wrote it. {remedy}"
+            f"{CHECKPOINT_VERSION}. Use the version that wrote it. {remedy}"
         )
     return held
 

@@ -39,11 +39,11 @@ from closefar.solve import OutOfTime
 # Up to this many columns, a fit with a certificate is as fast as an approximate one; with many judgements, so are
 # Newton steps up to the second number.
 _CERTIFIED_COLUMNS = 16
-_NEWTON_COLUMNS = 32
+_NEWTON_COLUMNS = 32  # the second number
 
 # With this many judgements and uncertain labels per parameter, a fit to four fifths of them is close to that to all.
-_MANY = 50_000
-_MANY_PER_PARAMETER = 50.0
+_MANY_JUDGEMENTS = 50_000
+_MANY_PER_PARAMETER = 50.0  # uncertain labels
 
 
 def refit_part(fitted: Fit, judgements: Judgements) -> Fit:
@@ -57,7 +57,7 @@ def refit_part(fitted: Fit, judgements: Judgements) -> Fit:
 def is_near_parts(fitted: Fit) -> bool:
     """Whether a fit to most of the judgements can start from the fit to all without leaking the held-out ones."""
     statistics, settings = fitted.statistics, fitted.settings
-    is_many = statistics.n_pairs >= _MANY and statistics.uncertain_per_parameter >= _MANY_PER_PARAMETER
+    is_many = statistics.n_pairs >= _MANY_JUDGEMENTS and statistics.uncertain_per_parameter >= _MANY_PER_PARAMETER
     return is_many and fitted.certificate.converged and settings.solver == "auto" and not settings.fit_origin
 
 
@@ -208,7 +208,7 @@ def cross_validate_rank(
     if isinstance(cv, numbers.Integral):
         counts = np.flatnonzero(judgements.weights > 0)
         judgements, groups = judgements.take(counts), None if groups is None else np.asarray(groups)[counts]
-        cv = cv if groups is not None else _n_folds(cv, judgements)
+        cv = cv if groups is not None else _n_folds(int(cv), judgements)
     splits = split_judgements(cv, judgements, groups=groups, seed=random_state)
     losses, hits, tested, largest = [], np.zeros(len(ranks)), [], 1
     for number, (train, test) in enumerate(splits):
@@ -326,11 +326,11 @@ def choose_from(table: Sequence[RankScore], rule: str) -> int:
 
 
 _TOLERANCE = 1e-12  # of the mean loss
-_MOST_THRESHOLD_STEPS = 200
+_MOST_THRESHOLD_STEPS = 200  # bisection alone reaches the precision of a double in about 60
 _LARGEST_RATIO = 1e3  # of noises
 _FAR_OFF = 20.0  # ratios that are not told exactly, as where every label is right
-_SUSPICIOUS = 0.01  # a smaller p-value of equal noises is reported
-_MOST_COMPARED = 50_000  # pairs that the noises are compared on
+_SUSPICIOUS_P_VALUE = 0.01  # a smaller p-value of equal noises is reported
+_MOST_PAIRS_COMPARED = 50_000  # pairs that the noises are compared on
 
 
 @dataclass(frozen=True)
@@ -463,7 +463,7 @@ def calibrate_threshold(
     judgements = judgements.counted()
     problem = _labels(fit.metric, judgements)
     threshold, loss, gap = problem.minimum()
-    few = judgements.sample(_MOST_COMPARED, seed=0)
+    few = judgements.sample(_MOST_PAIRS_COMPARED, seed=0)
     compared = problem if few is judgements else _labels(fit.metric, few)
     ratio, p_value = compared.noise_ratio(compared.at(threshold)[0])
     found = CalibratedThreshold(
@@ -492,7 +492,7 @@ def _problems(fit: Fit, close: Any, labels: _Labels, threshold: float, ratio: fl
         + setting(comparison_noise="estimate")
         + ").fit(pairs, labels, comparisons=(X, y))."
     )
-    if p_value < _SUSPICIOUS and ratio > 1.0 and labels.fit_better_swapped:
+    if p_value < _SUSPICIOUS_P_VALUE and ratio > 1.0 and labels.fit_better_swapped:
         return [
             (
                 f"the labels fit better with close and far swapped. If {close!r} means far, set "
@@ -508,7 +508,7 @@ def _problems(fit: Fit, close: Any, labels: _Labels, threshold: float, ratio: fl
     found = []
     if threshold == 0.0:
         found.append("the threshold is zero: even pairs at distance zero are more often far. Check which label is far.")
-    if p_value < _SUSPICIOUS:
+    if p_value < _SUSPICIOUS_P_VALUE:
         size = f"about {ratio:.2g} times" if 1.0 / _FAR_OFF < ratio < _FAR_OFF else "far below"
         size = "far above" if ratio >= _FAR_OFF else size
         found.append(

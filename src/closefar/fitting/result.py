@@ -397,7 +397,7 @@ class ComparisonNoise:
 # What a fit says about each annotator: strictness, flip rate, agreement, and a verdict
 
 
-_MOST_SHOWN = 40  # annotators in a printed table, which fits a screen
+_MOST_ANNOTATORS_SHOWN = 40  # annotators in a printed table, which fits a screen
 
 # The columns of a printed table and their formats.
 _ANNOTATOR_COLUMNS = {
@@ -537,8 +537,8 @@ class AnnotatorTable:
         columns["95% interval"] = [f"{low:+z.2f} to {high:+z.2f}" for low, high in ends]
         columns["annotator"] = list(map(str, self.names))
         shown = [(name, form) for name, form in _ANNOTATOR_COLUMNS.items() if name in columns]
-        rows = list(zip(*(columns[name][:_MOST_SHOWN] for name, _ in shown), strict=True))
-        left = len(self) - _MOST_SHOWN
+        rows = list(zip(*(columns[name][:_MOST_ANNOTATORS_SHOWN] for name, _ in shown), strict=True))
+        left = len(self) - _MOST_ANNOTATORS_SHOWN
         return format_table(shown, rows) + (f"\n... and {left} more annotators" if left > 0 else "")
 
 

@@ -37,10 +37,11 @@ from closefar.judgements.labels import (
     find_sides,
     is_missing,
     level_codes,
-    listed,
     own_labels,
+    quoted,
 )
 from closefar.judgements.pairs import (
+    CHECKED_ROWS,
     check_foreign,
     check_names_of_source,
     check_number_of_columns,
@@ -81,7 +82,7 @@ class Kind(StrEnum):
 # Annotators: who made each judgement.
 
 
-_MOST_NAMED = 5
+_MOST_VALUES_NAMED = 5  # ids, or rows, in a message
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +142,8 @@ def read_annotators(ids: Any, n: int, known: tuple[Any, ...] | None = None) -> A
         row = next(row for row, value in enumerate(values) if value in strange)
         raise ValueError(
             setting("annotators")
-            + f" must be those of the fit, {listed(known, _MOST_NAMED)}; got {values[row]!r} in row {row}. Leave those "
-            "rows out, or predict without naming an annotator."
+            + f" must be those of the fit, {quoted(known, _MOST_VALUES_NAMED)}; got {values[row]!r} in row {row}. "
+            "Leave those rows out, or predict without naming an annotator."
         )
     names = _in_order(different) if known is None else known
     places = {name: place for place, name in enumerate(names)}
@@ -176,7 +177,6 @@ def _in_order(different: set[Any]) -> tuple[Any, ...]:
 
 
 _SHAPES = "comparisons must have shape (n, 3, d), triplets (a, b, c), or (n, 4, d), quadruplets (a, b, c, e)"
-_CHECKED_ROWS = 1 << 16  # at a time
 
 
 def check_comparisons(estimator: Any, data: Any, *, fitting: bool, beside_pairs: bool = False) -> Array:
@@ -216,8 +216,8 @@ def _checked_array(data: Any, least: int) -> NDArray[Any]:
     array = np.asarray(data)
     found = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
     check_size(found.shape, least, "comparison")
-    for start in range(0, len(found), _CHECKED_ROWS):
-        is_finite = np.isfinite(found[start : start + _CHECKED_ROWS]).all(axis=(1, 2))
+    for start in range(0, len(found), CHECKED_ROWS):
+        is_finite = np.isfinite(found[start : start + CHECKED_ROWS]).all(axis=(1, 2))
         if not is_finite.all():
             row = start + int(np.argmin(is_finite))
             value = found[row][~np.isfinite(found[row])][0]
@@ -251,7 +251,7 @@ def check_legs_differ(data: Array) -> None:
     found = rows_with_same_legs(data)
     if found:
         are, it = ("row", "that row") if len(found) == 1 else ("rows", "those rows")
-        named = listed(found, _MOST_NAMED)
+        named = quoted(found, _MOST_VALUES_NAMED)
         raise ValueError(
             f"the two sides of a comparison must differ; those of {are} {named} are the same two points, or have "
             f"the same difference, so that no metric can tell which is nearer. Leave {it} out."
@@ -262,8 +262,8 @@ def rows_with_same_legs(data: Array) -> list[int]:
     """The comparisons of two legs that are the same, in either direction: no metric tells which is nearer."""
     n, points = int(data.shape[0]), [point for leg in LEGS[int(data.shape[1])] for point in leg]
     found: list[int] = []
-    for start in range(0, n, _CHECKED_ROWS):
-        rows = np.arange(start, min(start + _CHECKED_ROWS, n))
+    for start in range(0, n, CHECKED_ROWS):
+        rows = np.arange(start, min(start + CHECKED_ROWS, n))
         for columns in (slice(0, 1), slice(None)):  # most legs differ in the first column already
             if len(rows):
                 numbers = to_numpy(take_rows(data, rows)[:, :, columns]).astype(np.float64, copy=False)
@@ -337,7 +337,7 @@ def _like(model: Array, values: Array) -> Array:
     return like(model, to_numpy(values))
 
 
-_VERY_MANY = 1 << 20
+_SIGNS_IN_BYTES = 1 << 20  # judgements from which on a sign takes one byte
 
 
 def effective_number(weights: FloatArray) -> float:
@@ -559,7 +559,7 @@ class Judgements:
     @property
     def signs(self) -> NDArray[Any]:
         """+1 for far, -1 for close: floats or, of very many, single bytes, which take longer to compute with."""
-        if len(self) < _VERY_MANY:
+        if len(self) < _SIGNS_IN_BYTES:
             return np.where(self.is_far, 1.0, -1.0)
         signs = self.is_far.astype(np.int8)
         signs += signs

@@ -171,7 +171,7 @@ class Columns:
         )
 
 
-_CHECKED_ROWS = 1 << 16  # at a time
+CHECKED_ROWS = 1 << 16  # at a time
 
 
 def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
@@ -215,8 +215,8 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
 
 def _check_mapped(pairs: NDArray[Any], name: str) -> None:
     """Check that the numbers of a memory map are finite, in parts that are released."""
-    for start in range(0, len(pairs), _CHECKED_ROWS):
-        part = pairs[start : start + _CHECKED_ROWS]
+    for start in range(0, len(pairs), CHECKED_ROWS):
+        part = pairs[start : start + CHECKED_ROWS]
         check_array(part, allow_nd=True, dtype=None, ensure_min_features=0, estimator=name, input_name="X")
         release(pairs)
 

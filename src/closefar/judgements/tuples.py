@@ -100,7 +100,7 @@ def checked_tensor(values: Any, name: str) -> Any:
 # Random tuples of points, each different, without a list of all.
 
 
-_SIZES = (2, 3, 4)
+_SIZES = (2, 3, 4)  # points of pairs, triplets and quadruplets
 
 
 def sample_tuples(n_points: int, n: int, size: int, random_state: Any) -> IndexArray:
@@ -472,8 +472,8 @@ def _check_finite(tuples: Tuples) -> None:
 # Triplets (a, b, c), "a is closer to b than to c", from classes and other kinds of answers, by item numbers.
 
 
-_PER_POINT = 10
-_DISTANCES_AT_ONCE = 1 << 22
+_PER_POINT = 10  # triplets by default
+_DISTANCES_AT_ONCE = 1 << 22  # 32 MB
 # Groups of which a larger share than this is wanted are enumerated; few draws from the others repeat an earlier one.
 _DENSE = 1.0 / 3.0
 

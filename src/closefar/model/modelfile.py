@@ -22,8 +22,8 @@ from safetensors.numpy import save as save_tensors
 from closefar.arrays import FloatArray
 from closefar.files import replace_file
 
-FORMAT_VERSION = 3
-_MAX_BYTES = 1 << 30
+FORMAT_VERSION = 3  # of the files that this version writes, and reads
+_MAX_BYTES = 1 << 30  # what a metric of 8,000 columns and full rank takes
 _KEY = "closefar"
 _LENGTH_BYTES = 8  # safetensors begins with the length of its header
 

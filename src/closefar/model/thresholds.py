@@ -18,7 +18,7 @@ from closefar.noise import FlipRate, Noise, interval_losses, label_losses, turne
 if TYPE_CHECKING:
     from closefar.judgements import Judgements
 
-_PART = 1 << 16  # rows at a time, in cache
+_ROWS_PER_PART = 1 << 16  # rows at a time, in cache
 
 _NO_THRESHOLD = (
     "this needs a threshold, and comparisons determine none; got a metric without one. Fit one "
@@ -349,8 +349,8 @@ class Scored(_Scores):
     def _mapped(self, function: Callable[[slice], FloatArray]) -> FloatArray:
         """One number per judgement, computed part by part, in cache."""
         found = np.empty(len(self.margin))
-        for start in range(0, len(self.margin), _PART):
-            where = slice(start, start + _PART)
+        for start in range(0, len(self.margin), _ROWS_PER_PART):
+            where = slice(start, start + _ROWS_PER_PART)
             found[where] = function(where)
         return found
 
