@@ -449,23 +449,18 @@ def _check_finite(tuples: Tuples) -> None:
     if points.dtype.kind != "f":
         return
     step = max(1, _CHECKED_VALUES // points.shape[1])
-    starts = range(0, len(points), step)
-    is_bad = np.concatenate(
-        [np.zeros(0, dtype=bool), *(~np.isfinite(points[start : start + step]).all(axis=1) for start in starts)]
-    )
-    if not is_bad.any():
+    parts = [~np.isfinite(points[start : start + step]).all(axis=1) for start in range(0, len(points), step)]
+    is_bad = np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
+    if not (is_bad.any() and is_bad[index].any()):
         return
-    for start in range(0, len(index), _CHECKED_VALUES):
-        bad = np.flatnonzero(is_bad[index[start : start + _CHECKED_VALUES]].ravel())
-        if len(bad):
-            row, side = divmod(int(bad[0]), index.shape[1])
-            point = int(index[start + row, side])
-            column = int(np.argmin(np.isfinite(points[point])))
-            name = column if tuples.feature_names is None else repr(tuples.feature_names[column])
-            raise ValueError(
-                f"points must be finite; point {point}, which occurs in tuple {start + row}, has "
-                f"{points[point, column]} in column {name}. Fill it in, or leave out the tuples that it occurs in."
-            )
+    row, side = divmod(int(np.argmax(is_bad[index])), index.shape[1])
+    point = int(index[row, side])
+    column = int(np.argmin(np.isfinite(points[point])))
+    name = column if tuples.feature_names is None else repr(tuples.feature_names[column])
+    raise ValueError(
+        f"points must be finite; point {point}, which occurs in tuple {row}, has {points[point, column]} in column "
+        f"{name}. Fill it in, or leave out the tuples that it occurs in."
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -474,8 +469,6 @@ def _check_finite(tuples: Tuples) -> None:
 
 _PER_POINT = 10  # triplets by default
 _DISTANCES_AT_ONCE = 1 << 22  # 32 MB
-# Groups of which a larger share than this is wanted are enumerated; few draws from the others repeat an earlier one.
-_DENSE = 1.0 / 3.0
 
 
 def triplets_from_classes(
@@ -595,29 +588,9 @@ def _shares(capacity: IndexArray, n_triplets: int | None, rng: np.random.Generat
 
 
 def _distinct(capacity: IndexArray, wanted: IndexArray, rng: np.random.Generator) -> tuple[IndexArray, IndexArray]:
-    """So many different numbers below its capacity for each group: the groups, and the numbers."""
-    is_dense = wanted > _DENSE * capacity
-    group, number = _all_numbers(np.where(is_dense, capacity, 0))
-    order = np.lexsort((rng.random(len(group)), group))
-    group, number = group[order], number[order]
-    first = np.searchsorted(group, group)
-    kept = np.arange(len(group)) - first < wanted[group]
-    group, number = group[kept], number[kept]
-    missing = np.where(is_dense, 0, wanted)
-    while missing.any():
-        more = np.repeat(np.arange(len(capacity)), missing)
-        group, number = np.append(group, more), np.append(number, rng.integers(capacity[more]))
-        order = np.lexsort((number, group))
-        group, number = group[order], number[order]
-        is_new = np.append(True, (np.diff(group) != 0) | (np.diff(number) != 0))
-        group, number = group[is_new], number[is_new]
-        missing = wanted - np.bincount(group, minlength=len(capacity))
-    return group, number
-
-
-def _all_numbers(capacity: IndexArray) -> tuple[IndexArray, IndexArray]:
-    group = np.repeat(np.arange(len(capacity)), capacity)
-    return group, np.arange(len(group)) - (np.cumsum(capacity) - capacity)[group]
+    """Draw this many different numbers below its capacity for each group: the groups, and the numbers."""
+    drawn = [rng.choice(n, k, replace=False) for n, k in zip(capacity.tolist(), wanted.tolist(), strict=True)]
+    return np.repeat(np.arange(len(capacity)), wanted), np.concatenate(drawn)
 
 
 def _nearest_of_others(points: FloatArray, codes: IndexArray, anchors: IndexArray, k: int) -> IndexArray:
