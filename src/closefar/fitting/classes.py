@@ -235,11 +235,15 @@ def class_pairs(
     return np.vstack([index, index])[kept], labels[kept], weights[kept]
 
 
+def _by_class(codes: IndexArray) -> tuple[IndexArray, IndexArray, IndexArray]:
+    """The points in the order of their classes, and the number of each class and where it starts."""
+    counts = np.bincount(codes)
+    return np.argsort(codes, kind="stable"), counts, np.cumsum(counts) - counts
+
+
 def _of_one_class(codes: IndexArray, n_pairs: int, rng: np.random.Generator) -> IndexArray:
     """A random point whose class has another one, and a random other point of that class."""
-    order = np.argsort(codes, kind="stable")
-    counts = np.bincount(codes)
-    starts = np.cumsum(counts) - counts
+    order, counts, starts = _by_class(codes)
     place = np.empty(len(codes), dtype=np.int64)
     place[order] = np.arange(len(codes))
     anchors = np.flatnonzero(counts[codes] > 1)
@@ -253,9 +257,7 @@ def _of_one_class(codes: IndexArray, n_pairs: int, rng: np.random.Generator) -> 
 
 def _of_two_classes(codes: IndexArray, n_pairs: int, rng: np.random.Generator) -> IndexArray:
     """A random point, and a random point of another class."""
-    order = np.argsort(codes, kind="stable")
-    counts = np.bincount(codes)
-    starts = np.cumsum(counts) - counts
+    order, counts, starts = _by_class(codes)
     first = rng.integers(len(codes), size=n_pairs)
     size, start = counts[codes[first]], starts[codes[first]]
     place = (rng.random(n_pairs) * (len(codes) - size)).astype(np.int64)  # among the points of the other classes

@@ -708,12 +708,8 @@ _SLIPS = 0.02
 _INFORMATIVE_SLOPE = 0.7
 _REVERSED_SLOPE = -0.5  # and if less than this, the answers are turned round
 
-# How many times smaller the noise may be than that of the metric.
-_SHARPER = (1.5, 2.0, 3.0, 4.0)
-
 _BISECTIONS = 40  # to 1e-12 of the range
 _STRICTEST = 50.0  # in units of the noise
-_LEAST_PROBABILITY = 1e-12  # a smaller probability
 
 
 def annotator_table(solved: Solved, *, compares: bool) -> AnnotatorTable | None:
@@ -727,7 +723,8 @@ def annotator_table(solved: Solved, *, compares: bool) -> AnnotatorTable | None:
     names, who, codes = judgements.annotators.names, judgements.annotators.codes, judgements.codes
     squared = solved.rows.gather(solved.solution.squared)[: len(judgements)]
     answers = _Answers(codes, judgements.weights, who, len(names))
-    slopes = _sharp_slopes(answers, _Expected(solved.noise, squared, solved.thresholds))
+    expected = _Expected(solved.noise, squared, solved.thresholds)
+    slopes = _slopes(answers, expected.beyond(expected.matched(answers)[answers.who]))
     reach = norm.ppf(0.975) * annotated.errors
     is_unlike_most = np.abs(annotated.values) > np.maximum(reach, annotated.width)
     typical = np.searchsorted(solved.thresholds, squared, side="right")
@@ -791,10 +788,6 @@ class _Expected(NamedTuple):
         found: FloatArray = self.noise.cdf((self.squared - strictness)[:, None] - self.thresholds)
         return found
 
-    def sharpened(self, times: float) -> _Expected:
-        """The same with smaller noise."""
-        return _Expected(self.noise, times * self.squared, times * self.thresholds)
-
     def matched(self, answers: _Answers) -> FloatArray:
         """The strictness of each annotator with which their mean answer is expected; zero if all are the same.
 
@@ -809,14 +802,6 @@ class _Expected(NamedTuple):
             low, high = np.where(is_too_low, middle, low), np.where(is_too_low, high, middle)
         found: FloatArray = np.where(answers.are_constant, 0.0, 0.5 * (low + high))
         return found
-
-    def log_likelihoods(self, answers: _Answers, strictness: FloatArray) -> FloatArray:
-        """That of each annotator."""
-        beyond = self.beyond(strictness[answers.who])
-        least = np.column_stack([np.ones(len(beyond)), beyond, np.zeros(len(beyond))])
-        at = np.arange(len(beyond))
-        probability = least[at, answers.codes] - least[at, answers.codes + 1]
-        return answers.sums(np.log(np.maximum(probability, _LEAST_PROBABILITY)))
 
 
 class _Slopes(NamedTuple):
@@ -850,27 +835,6 @@ class _Slopes(NamedTuple):
         first, second = (-np.log(error) - 0.5 * ((self.values - at) / error) ** 2 for error, at in (random, expected))
         odds: FloatArray = first - second
         return odds
-
-
-def _sharp_slopes(answers: _Answers, expected: _Expected) -> _Slopes:
-    """The slopes on the answers that the metric expects or, if some may be at random, on sharper ones.
-
-    Unless flips are estimated, answers at random make a metric smaller, so that it expects less of the others too.
-    """
-    strictness = expected.matched(answers)
-    slopes = _slopes(answers, expected.beyond(strictness[answers.who]))
-    informs = slopes.from_random > _limit(len(strictness))
-    if informs.all() or not informs.any():
-        return slopes
-    best, highest = slopes, float(expected.log_likelihoods(answers, strictness)[informs].sum())
-    for times in _SHARPER:
-        sharper = expected.sharpened(times)
-        strictness = sharper.matched(answers)
-        likelihood = float(sharper.log_likelihoods(answers, strictness)[informs].sum())
-        if likelihood <= highest:
-            break
-        best, highest = _slopes(answers, sharper.beyond(strictness[answers.who])), likelihood
-    return best
 
 
 def _slopes(answers: _Answers, beyond: FloatArray) -> _Slopes:
