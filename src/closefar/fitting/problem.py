@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -209,10 +209,6 @@ class _Found:
         """The state from which to go on, with flip rates if there are any."""
         return replace(self.solution.state, rates=None if self.flipped is None else self.flipped.rates)
 
-    @property
-    def was_interrupted(self) -> bool:
-        return self.solution.certificate.outcome is Outcome.INTERRUPTED
-
     def information(self, total_weight: float) -> FloatArray:
         """The information on the thresholds and the strictness of each annotator, prior included, whatever M is.
 
@@ -227,71 +223,6 @@ class _Found:
         if isinstance(here.likelihood, Centred):  # its multiple is a part of M
             second = np.roll(second, 1, axis=(0, 1))
         return total_weight * _without_others(second, len(self.thresholds))
-
-
-@dataclass(frozen=True, eq=False)
-class _Attempt:
-    """Judgements with one noise, to be solved for; annotators' strictness has a prior of any width.
-
-    With the `lengths` of a centre, its multiple is the last of the thresholds.  `keep` is called with each state.
-    """
-
-    noise: Noise
-    rows: Rows
-    judgements: Judgements
-    settings: Settings
-    lengths: Array
-    passes: Passes
-    keep: Callable[[State], None] | None = None
-
-    def solve(self, start: State | None, width: float = np.inf, options: Options | None = None) -> _Found:
-        """The solution, with the flips that the settings ask for; `start` may have flip rates to begin with."""
-        judgements, settings, options = self.judgements, self.settings, options or self.settings.options
-        price, watch = settings.price, ShownSteps(self.passes, self.keep)
-        likelihood = likelihood_of(judgements, self.rows, self.noise, lengths=self.lengths, price=price, width=width)
-        flipped = flipped_likelihood(likelihood, settings, judgements.total_weight)
-        objective, rng = Objective(self.rows, likelihood, self.passes), settings.rng()
-        if flipped is None:
-            return _Found(objective, solve(objective, options, rng=rng, watch=watch, start=start), None)
-        if start is not None and start.rates is not None:
-            flipped = flipped.with_rates(start.rates)
-        estimate = settings.estimates_flips
-        found = solve_with_flips(objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start)
-        return _Found(objective, *found)
-
-    def solve_annotated(self, start: State | None) -> tuple[_Found, Strictness]:
-        """Solve for the strictness of each annotator as well, with the width of its prior set or estimated."""
-        width, near = self.settings.known_width, None
-        if width is None:
-            width, near = self.estimate_width(start)
-            start = near.state
-        found = self.solve(start, width) if near is None or not near.was_interrupted else near
-        n, flips = self.judgements.n_thresholds, getattr(found.flipped, "flips", None)
-        information = found.information(self.judgements.total_weight)
-        # Few judgements may not determine the thresholds at all; strictness has a prior.
-        errors = np.sqrt(np.diag(np.linalg.inv(_without_others(information, len(information) - n))))
-        shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
-        return found, Strictness(width, found.thresholds[n:], errors, shares)
-
-    def estimate_width(self, start: State | None) -> tuple[float, _Found]:
-        """Maximise the marginal likelihood of the width, by Laplace's approximation around one solution after another.
-
-        Returns the width, and the last of the solutions.
-        """
-        options = replace(self.settings.options, tol=max(self.settings.options.tol, _WIDTH_TOL))
-        width, n = self.noise.std, self.judgements.n_thresholds
-        for _ in range(_MOST_WIDTH_ROUNDS):
-            found = self.solve(start, width, options)
-            start = found.state
-            if found.was_interrupted or supervisor().timed_out:
-                break
-            information = found.information(self.judgements.total_weight)
-            told = _without_others(information, len(information) - n)
-            told[np.diag_indices_from(told)] -= width**-2
-            before, width = width, _best_width(told, found.thresholds[n:], width, self.noise.std)
-            if abs(np.log(width / before)) < _WIDTH_ACCURACY:
-                break
-        return width, found
 
 
 def _without_others(information: FloatArray, n: int) -> FloatArray:
@@ -595,7 +526,7 @@ class UnitFreeProblem:
             )
         return np.asarray(factor / np.sqrt(mean), dtype=np.float64)
 
-    @property
+    @cached_property
     def lengths(self) -> Array:
         """The squared distance of each row by the centre, as a handle; None without one."""
         return None if self.centre is None else self.rows.squared_distances(self.centre)
@@ -607,8 +538,8 @@ class UnitFreeProblem:
             factor = factor_in_rows(self.rows, self.source, self.judgements.shares_in(self.source), metric.factor)
         return factor
 
-    def likelihood(self, noise: Noise) -> Likelihood:
-        return likelihood_of(self.judgements, self.rows, noise, lengths=self.lengths, price=self.price)
+    def likelihood(self, noise: Noise, width: float = np.inf) -> Likelihood:
+        return likelihood_of(self.judgements, self.rows, noise, lengths=self.lengths, price=self.price, width=width)
 
     def solve(self, settings: Settings, state: State | None) -> tuple[Solved, NoiseChoice | None]:
         """The solution for the given noise or, of several, for the one with the highest likelihood."""
@@ -624,27 +555,79 @@ class UnitFreeProblem:
 
     def _solve(self, noise: Noise, settings: Settings, start: State | None) -> Solved:
         """Return the solution with the flip rates; it includes the centre that a penalty shrinks to."""
-        rows, judgements, lengths, keep = self.rows, self.judgements, self.lengths, None
+        keep = None
         if self.checkpoint is not None:
-            last = self.checkpoint.state(noise.name, rows.n_columns)
+            last = self.checkpoint.state(noise.name, self.rows.n_columns)
             # At known rates the search begins at the solution without flips, which a state before it is not.
             has_begun = last is not None and (last.rates is not None or settings.known_flip_rate in (None, 0.0))
             start = last if has_begun else start
             keep = partial(self.checkpoint.keep, noise.name)
-        attempt, strictness = _Attempt(noise, rows, judgements, settings, lengths, Passes(), keep), None
-        if judgements.annotators is None:
-            found = attempt.solve(start)
+        attempt, strictness = partial(self._attempt, noise, settings, ShownSteps(Passes(), keep)), None
+        if self.judgements.annotators is None:
+            found = attempt(start)
         else:
-            found, strictness = attempt.solve_annotated(start)
+            found, strictness = self._with_strictness(attempt, noise, settings, start)
         flipped = found.flipped.inner if isinstance(found.flipped, CentredFlips) else found.flipped
-        return Solved(rows, judgements, self.with_centre(found.solution, lengths), noise, flipped, strictness)
+        return Solved(self.rows, self.judgements, self.with_centre(found.solution), noise, flipped, strictness)
 
-    def with_centre(self, solution: Solution, lengths: Array) -> Solution:
+    def _attempt(
+        self,
+        noise: Noise,
+        settings: Settings,
+        watch: ShownSteps,
+        start: State | None,
+        width: float = np.inf,
+        options: Options | None = None,
+    ) -> _Found:
+        """The solution, with the flips that the settings ask for; `start` may have flip rates to begin with."""
+        options, likelihood, rng = options or settings.options, self.likelihood(noise, width), settings.rng()
+        flipped = flipped_likelihood(likelihood, settings, self.judgements.total_weight)
+        objective = Objective(self.rows, likelihood, watch.passes)
+        if flipped is None:
+            return _Found(objective, solve(objective, options, rng=rng, watch=watch, start=start), None)
+        if start is not None and start.rates is not None:
+            flipped = flipped.with_rates(start.rates)
+        estimate = settings.estimates_flips
+        found = solve_with_flips(objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start)
+        return _Found(objective, *found)
+
+    def _with_strictness(
+        self, attempt: Callable[..., _Found], noise: Noise, settings: Settings, start: State | None
+    ) -> tuple[_Found, Strictness]:
+        """Solve for the strictness of each annotator as well, with the width of its prior set or estimated.
+
+        The estimate maximises the marginal likelihood of the width, by Laplace's approximation around one solution
+        after another.
+        """
+        n, total, width = self.judgements.n_thresholds, self.judgements.total_weight, settings.known_width
+        is_over = False
+        if width is None:
+            options = replace(settings.options, tol=max(settings.options.tol, _WIDTH_TOL))
+            width = noise.std
+            for _ in range(_MOST_WIDTH_ROUNDS):
+                found = attempt(start, width, options)
+                start, is_over = found.state, found.solution.certificate.outcome is Outcome.INTERRUPTED
+                if is_over or supervisor().timed_out:
+                    break
+                information = found.information(total)
+                told = _without_others(information, len(information) - n)
+                told[np.diag_indices_from(told)] -= width**-2
+                before, width = width, _best_width(told, found.thresholds[n:], width, noise.std)
+                if abs(np.log(width / before)) < _WIDTH_ACCURACY:
+                    break
+        found = found if is_over else attempt(start, width)
+        flips, information = getattr(found.flipped, "flips", None), found.information(total)
+        # Few judgements may not determine the thresholds at all; strictness has a prior.
+        errors = np.sqrt(np.diag(np.linalg.inv(_without_others(information, len(information) - n))))
+        shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
+        return found, Strictness(width, found.thresholds[n:], errors, shares)
+
+    def with_centre(self, solution: Solution) -> Solution:
         """Add the multiple of the centre to M, and take it out of the thresholds."""
         if self.centre is None:
             return solution
         *thresholds, multiple = solution.thresholds
-        squared = solution.squared + float(multiple) * lengths
+        squared = solution.squared + float(multiple) * self.lengths
         factor = self.whole_factor(solution.factor, float(multiple))
         return replace(solution, factor=factor, thresholds=np.array(thresholds), squared=squared)
 
