@@ -373,9 +373,7 @@ def _plain(level: Any) -> Any:
 
 def _as_array(levels: list[Any]) -> NDArray[Any]:
     """The levels as an array: of numbers, of strings, or of objects of several kinds."""
-    if all(isinstance(level, str) for level in levels):
-        return np.array(levels)
-    if all(isinstance(level, int | float) for level in levels):
+    if any(all(isinstance(level, kind) for level in levels) for kind in (str, int | float)):
         return np.array(levels)
     found = np.empty(len(levels), dtype=object)
     found[:] = levels

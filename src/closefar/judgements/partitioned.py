@@ -42,7 +42,8 @@ from closefar.judgements.pairs import (
     Partition,
     Partitions,
     check_axes,
-    check_columns,
+    check_names_of_source,
+    check_number_of_columns,
     check_pairs,
     check_size,
     check_two_points,
@@ -451,7 +452,8 @@ class PartitionedJudgements(Judgements):
         figures = np.array([_figures_by_side(inspection, sides) for inspection in found])
         if not figures[:, :, _POSITIVE].any():
             raise ValueError(ALL_WEIGHTS_ARE_ZERO)
-        check_columns(estimator, partitions.n_columns, partitions.feature_names)
+        check_number_of_columns(estimator, partitions.n_columns, fitting=True)
+        check_names_of_source(estimator, partitions.feature_names, fitting=True)
         return cls(engine, partitions, refs, figures, sides)
 
     def __len__(self) -> int:
