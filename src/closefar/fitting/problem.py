@@ -74,25 +74,19 @@ def likelihood_of(
     Judgements of the kinds in `turned` say the opposite: close for far, the last level for the first, the other order
     of a comparison.
     """
-    found = _uncentred(judgements, rows, noise, width, turned)
-    return found if lengths is None else Centred(found, lengths, price)
-
-
-def _uncentred(judgements: Judgements, rows: Rows, noise: Noise, width: float, turned: Collection[Kind]) -> Likelihood:
-    shares = judgements.shares_in(rows)
-    if is_plain(judgements) or (judgements.kind is Kind.COMPARISONS and judgements.annotators is None):
+    shares, is_compared = judgements.shares_in(rows), judgements.kind is Kind.COMPARISONS
+    if is_plain(judgements) or (is_compared and judgements.annotators is None):
         signs = judgements.signs_in(rows)
         signs = -signs if judgements.kind in turned else signs
-        is_compared = judgements.kind is Kind.COMPARISONS
-        return Compared(noise, signs, shares) if is_compared else CloseFar(noise, signs, shares)
-    n_levels, codes = judgements.n_levels, judgements.codes_in(rows)
-    if turned:
-        codes = rows.map(lambda codes: _turned(codes, n_levels, turned), codes)
-    if judgements.annotators is None:
-        return Graded(noise, codes, shares, n_levels)
-    precision = 1.0 / (width**2 * judgements.total_weight)
-    n_groups = len(judgements.annotators.names)
-    return Graded(noise, codes, shares, n_levels, judgements.groups_in(rows), n_groups, precision)
+        found: Likelihood = (Compared if is_compared else CloseFar)(noise, signs, shares)
+    else:
+        n_levels, codes, groups = judgements.n_levels, judgements.codes_in(rows), judgements.annotators
+        if turned:
+            codes = rows.map(partial(_turned, n_levels=n_levels, turned=turned), codes)
+        precision = 1.0 / (width**2 * judgements.total_weight)
+        of_groups = () if groups is None else (judgements.groups_in(rows), len(groups.names), precision)
+        found = Graded(noise, codes, shares, n_levels, *of_groups)
+    return found if lengths is None else Centred(found, lengths, price)
 
 
 def _turned(codes: Array, n_levels: int, turned: Collection[Kind]) -> Array:
@@ -117,30 +111,19 @@ def flipped_likelihood(likelihood: Likelihood, settings: Settings, total_weight:
     if isinstance(likelihood, Centred):
         inner = flipped_likelihood(likelihood.inner, settings, total_weight)
         return CentredFlips(inner, likelihood.lengths, likelihood.price)
-    has_two = settings.has_two_rates
-    if isinstance(likelihood, Compared):
-        return FlippedGraded(_as_graded(likelihood), SharedRate.of(_one(rate), 1))
+    one, two = (0.0, rate) if isinstance(rate, tuple) else (rate or 0.0, (0.0, 0.0))  # where the search begins
+    if isinstance(likelihood, Compared):  # comparisons beside no pairs at all, whose codes are 1 and 2
+        graded = Graded(likelihood.noise, (3.0 - likelihood.signs) * 0.5, likelihood.weights, n_levels=1)
+        return FlippedGraded(graded, SharedRate.of(one, 1))
     if isinstance(likelihood, CloseFar):
-        start: float | tuple[float, float] = (0.0, 0.0) if has_two else 0.0
-        return FlippedCloseFar(likelihood.noise, likelihood.signs, likelihood.weights, start if rate is None else rate)
+        start: FlipRate = two if settings.has_two_rates else one
+        return FlippedCloseFar(likelihood.noise, likelihood.signs, likelihood.weights, start)
     assert isinstance(likelihood, Graded)
-    if has_two:
-        return FlippedGraded(likelihood, SideRates(*(rate if isinstance(rate, tuple) else (0.0, 0.0))))
+    if settings.has_two_rates:
+        return FlippedGraded(likelihood, SideRates(*two))
     if rate is None and likelihood.n_groups > 0:
         return FlippedGraded(likelihood, RateOfEach.none(likelihood.n_groups, total_weight))
-    return FlippedGraded(likelihood, SharedRate.of(_one(rate), likelihood.n_levels))
-
-
-def _one(rate: float | tuple[float, float] | None) -> float:
-    """The rate to start from, or to keep."""
-    assert not isinstance(rate, tuple)
-    return 0.0 if rate is None else rate
-
-
-def _as_graded(likelihood: Compared) -> Graded:
-    """Comparisons beside no pairs at all, whose codes are 1 and 2."""
-    codes = (3.0 - likelihood.signs) * 0.5
-    return Graded(likelihood.noise, codes, likelihood.weights, n_levels=1)
+    return FlippedGraded(likelihood, SharedRate.of(one, likelihood.n_levels))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
