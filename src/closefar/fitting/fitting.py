@@ -722,9 +722,8 @@ def annotator_table(solved: Solved, *, compares: bool) -> AnnotatorTable | None:
         return None
     names, who, codes = judgements.annotators.names, judgements.annotators.codes, judgements.codes
     squared = solved.rows.gather(solved.solution.squared)[: len(judgements)]
-    answers = _Answers(codes, judgements.weights, who, len(names))
-    expected = _Expected(solved.noise, squared, solved.thresholds)
-    slopes = _slopes(answers, expected.beyond(expected.matched(answers)[answers.who]))
+    answers = _Answers(codes.astype(np.float64), judgements.weights, who, len(names))
+    slopes = _slopes(answers, _expected(answers, solved.noise, squared, solved.thresholds))
     reach = norm.ppf(0.975) * annotated.errors
     is_unlike_most = np.abs(annotated.values) > np.maximum(reach, annotated.width)
     typical = np.searchsorted(solved.thresholds, squared, side="right")
@@ -746,7 +745,7 @@ def annotator_table(solved: Solved, *, compares: bool) -> AnnotatorTable | None:
 class _Answers(NamedTuple):
     """The answers of all annotators, as levels from 0."""
 
-    codes: IndexArray
+    codes: FloatArray
     weights: FloatArray
     who: IndexArray
     n_annotators: int
@@ -758,8 +757,7 @@ class _Answers(NamedTuple):
 
     def means(self, values: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):
-            found: FloatArray = self.sums(values) / self.sums(np.ones_like(values))
-        return found
+            return self.sums(values) / self.counts
 
     @property
     def counts(self) -> FloatArray:
@@ -769,39 +767,29 @@ class _Answers(NamedTuple):
     @property
     def are_constant(self) -> BoolArray:
         """Whether all answers of an annotator are the same."""
-        given = self.codes.astype(np.float64)
-        found: BoolArray = ~(
-            self.sums((given - self.means(given)[self.who]) ** 2) > 1e-12 * self.sums(np.ones_like(given))
-        )
+        varied: BoolArray = self.sums((self.codes - self.means(self.codes)[self.who]) ** 2) > 1e-12 * self.counts
+        return ~varied
+
+
+def _expected(answers: _Answers, noise: Noise, squared: FloatArray, thresholds: FloatArray) -> FloatArray:
+    """The probabilities of at least level 1, 2, and so on, if no answers are at random.
+
+    Each annotator is as strict as the mean of their answers says, or as is typical if all are the same.  The
+    strictness of the fit will not do, since it may explain answers at random.
+    """
+
+    def beyond(strictness: FloatArray) -> FloatArray:
+        found: FloatArray = noise.cdf((squared - strictness[answers.who])[:, None] - thresholds)
         return found
 
-
-class _Expected(NamedTuple):
-    """The answers that a metric expects of annotators of any strictness, if none are at random."""
-
-    noise: Noise
-    squared: FloatArray
-    thresholds: FloatArray
-
-    def beyond(self, strictness: FloatArray) -> FloatArray:
-        """The probabilities of at least level 1, 2, and so on."""
-        found: FloatArray = self.noise.cdf((self.squared - strictness)[:, None] - self.thresholds)
-        return found
-
-    def matched(self, answers: _Answers) -> FloatArray:
-        """The strictness of each annotator with which their mean answer is expected; zero if all are the same.
-
-        That of the fit will not do, since it may explain answers at random.
-        """
-        given = answers.means(answers.codes.astype(np.float64))
-        most = float(np.abs(self.squared).max()) + float(np.abs(self.thresholds).max()) + _STRICTEST
-        low, high = np.full(answers.n_annotators, -most), np.full(answers.n_annotators, most)
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            is_too_low = answers.means(self.beyond(middle[answers.who]).sum(axis=1)) > given
-            low, high = np.where(is_too_low, middle, low), np.where(is_too_low, high, middle)
-        found: FloatArray = np.where(answers.are_constant, 0.0, 0.5 * (low + high))
-        return found
+    given = answers.means(answers.codes)
+    most = float(np.abs(squared).max()) + float(np.abs(thresholds).max()) + _STRICTEST
+    low, high = np.full(answers.n_annotators, -most), np.full(answers.n_annotators, most)
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        is_too_low = answers.means(beyond(middle).sum(axis=1)) > given
+        low, high = np.where(is_too_low, middle, low), np.where(is_too_low, high, middle)
+    return beyond(np.where(answers.are_constant, 0.0, 0.5 * (low + high)))
 
 
 class _Slopes(NamedTuple):
@@ -842,10 +830,9 @@ def _slopes(answers: _Answers, beyond: FloatArray) -> _Slopes:
     levels = np.arange(1, beyond.shape[1] + 1)
     expected = beyond.sum(axis=1)
     variance = np.maximum(beyond @ (2.0 * levels - 1.0) - expected**2, _SLIPS)
-    given = answers.codes.astype(np.float64)
     x = expected - answers.means(expected)[answers.who]
-    y = given - answers.means(given)[answers.who]
-    spread, counts = answers.sums(x * x), answers.sums(np.ones_like(x))
+    y = answers.codes - answers.means(answers.codes)[answers.who]
+    spread, counts = answers.sums(x * x), answers.counts
     scatter = answers.sums(y * y) / np.maximum(counts - 1.0, 1.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         values = answers.sums(x * y) / spread

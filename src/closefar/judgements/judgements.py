@@ -112,13 +112,6 @@ class Annotators:
         """The annotators of some judgements, with the names of all."""
         return replace(self, codes=self.codes[where])
 
-    @property
-    def ids(self) -> NDArray[np.object_]:
-        """The id of the annotator of each judgement, as it was given."""
-        names = np.empty(len(self.names), dtype=object)
-        names[:] = self.names
-        return names[self.codes]
-
 
 def read_annotators(ids: Any, n: int, known: tuple[Any, ...] | None = None) -> Annotators:
     """Validate one id per pair, of any hashable kind; each must be one of the `known` ones, if those are given."""
