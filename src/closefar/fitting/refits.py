@@ -26,7 +26,6 @@ from closefar.judgements import Judgements, Kind, own_labels, resolve_folds, spl
 from closefar.judgements.judgements import quadruplets_of
 from closefar.judgements.labels import column_of_labels, find_sides
 from closefar.model import Directions, Metric
-from closefar.model.thresholds import level_flips
 from closefar.noise import Noise, has_flips
 from closefar.plain import format_table
 from closefar.rows import LegRows, column_scales, judged_rows, pair_rows, rows_of, second_moment
@@ -155,32 +154,16 @@ def _constant(metric: Metric, judgements: Judgements) -> Metric:
     """The best metric of rank 0: every pair has the same probabilities, and every comparison even odds."""
     if judgements.kind is Kind.COMPARISONS:
         return metric.truncate(0)
-    if judgements.levels is not None:
-        return replace(metric.truncate(0), threshold=None, level_thresholds=_constant_thresholds(metric, judgements))
-    far, (of_close, of_far) = judgements.mean(judgements.is_far), metric.flip_rates
-    share = (far - of_close) / (1.0 - of_close - of_far)
-    # For differences the threshold is at least 0, so the probability is at most one half.
-    share = float(np.clip(share, 1e-12, 0.5 if metric.origin is None else 1.0 - 1e-12))
-    threshold = _threshold_at(metric, share)
-    return replace(metric.truncate(0), threshold=max(threshold, 0.0) if metric.origin is None else threshold)
-
-
-def _constant_thresholds(metric: Metric, judgements: Judgements) -> tuple[float, ...]:
-    """The thresholds at which a distance of zero has the shares of the levels; the closest one has at least half."""
-    each, rest = level_flips(metric.one_flip_rate, judgements.n_levels)
-    shares = np.bincount(judgements.codes, judgements.weights, judgements.n_levels)
-    shares = np.clip((shares / shares.sum() - each) / rest, 1e-12, None)
-    shares /= shares.sum()
-    if shares[0] < 0.5:  # thresholds are at least zero; the others keep their ratios
-        shares[1:] *= 0.5 / shares[1:].sum()
-    beyond = np.minimum(np.cumsum(shares[:0:-1])[::-1], 0.5)
-    return tuple(max(_threshold_at(metric, float(share)), 0.0) for share in beyond)
-
-
-def _threshold_at(metric: Metric, share: float) -> float:
-    """The threshold that a distance of zero exceeds with this probability."""
-    found: float = brentq(lambda tau: float(metric.noise.cdf(-tau)) - share, -1e3, 1e3, xtol=1e-12)
-    return found
+    beyond = []  # the share of pairs beyond each threshold, without flips
+    for k in range(1, judgements.n_levels):
+        of_close, of_far = metric.dichotomy(k).flip_rates
+        beyond.append((judgements.mean(judgements.codes >= k) - of_close) / (1.0 - of_close - of_far))
+    shares = np.minimum.accumulate(np.clip(beyond, 1e-12, 1.0 - 1e-12))
+    least = -math.inf
+    if metric.origin is None:  # thresholds are at least 0, so at most half is beyond the first; the others follow it
+        shares, least = shares * min(1.0, 0.5 / shares[0]), 0.0
+    thresholds = [brentq(lambda tau, p=p: metric.noise.cdf(-tau) - p, -1e3, 1e3, xtol=1e-12) for p in shares.tolist()]
+    return replace(metric.truncate(0), threshold=None, level_thresholds=tuple(np.maximum(thresholds, least)))
 
 
 def cross_validate_rank(

@@ -399,7 +399,7 @@ class Metric(Thresholded):
             return NotImplemented
         values, arrays = ("thresholds", "noise", "feature_names", "flip_rate"), ("factor", "origin", *_DATA_SCALE)
         return all(getattr(self, name) == getattr(other, name) for name in values) and all(
-            _equal(getattr(self, name), getattr(other, name)) for name in arrays
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -472,10 +472,6 @@ def _check_data_scale(
         if np.abs(difference).max(initial=0.0) > 1e-8:
             raise ValueError("data_factor must give the same M as factor (B B' = A A'). Use Metric.from_data_scale.")
     return data_factor, values
-
-
-def _equal(left: FloatArray | None, right: FloatArray | None) -> bool:
-    return left is right or (left is not None and right is not None and np.array_equal(left, right))
 
 
 def _frozen(array: Any) -> FloatArray:
