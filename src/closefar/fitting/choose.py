@@ -70,7 +70,7 @@ _LEAST_FIRST = 1e-4
 # losses vary more than their standard errors say.
 _TEMPERED = 0.3
 
-# Judgements that are used for choosing: so many per parameter of M, within limits.
+# Judgements that are used for choosing: this many per parameter of M, within limits.
 _PER_PARAMETER, _FEWEST_USED, _MOST_USED = 40, 2000, 8000
 
 # Parts of the points or judgements; as many of them are held out in turn as hold this many judgements.
@@ -103,7 +103,7 @@ _PLENTY, _ENOUGH_OF_PLENTY, _NEARLY_FREE = 50, 400, 1e-4
 # 50 columns: 4 s instead of 97).
 _SLIGHT_SHARE = 0.25
 
-# Beyond so many columns, a metric in which each column has its own unit and no direction is zero takes minutes.
+# Beyond this many columns, a metric in which each column has its own unit and no direction is zero takes minutes.
 _MOST_STANDARDIZED = 1000
 
 # Columns whose root mean square exceeds the median one by more than this do not have the same unit.
@@ -246,7 +246,7 @@ def _split(judgements: Judgements, ids: Any, by: str, rng: np.random.Generator) 
 def _split_points(judgements: Judgements, ids: IndexArray, rng: np.random.Generator) -> _Splits:
     """Hold out the judgements of the points of a part, and fit to those of the others.
 
-    Of a judgement between two parts, not all points are unseen.  Where points are in few judgements, it is held out if
+    Not all points of a judgement between two parts are unseen.  Where points are in few judgements, it is held out if
     half of them are; where they are in many, such judgements are neither fitted to nor held out, if enough are left.
     """
     n = len(judgements)
@@ -786,7 +786,7 @@ class _Search:
         return best
 
     def _choose_flips_of_plenty(self, best: _HeldOut) -> _HeldOut:
-        """The rate that the margins of all judgements suggest: so many per parameter are hardly overfitted."""
+        """The rate that the margins of all judgements suggest: that many per parameter are hardly overfitted."""
         space, state = self.space(best.candidate.prior), best.states[0]
         thresholds = state.thresholds[: self.judgements.n_thresholds]
         margins = space.squared(state)[:, None] - (thresholds if len(thresholds) else 0.0)

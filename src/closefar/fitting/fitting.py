@@ -46,7 +46,7 @@ from closefar.solve import (
 # that of the columns it would predict slightly better, but take much longer.
 _WIDE_MARGIN_COLUMNS = 64
 _MARGIN_BLEND = 0.4  # the part of the scale of the columns
-_MARGIN_STEPS = 5  # at most so many times the steps that it took to separate them at all
+_MARGIN_STEPS = 5  # at most this many times the steps that it took to separate them at all
 
 
 def fit(
@@ -622,7 +622,7 @@ def _reversed(kind: Kind, losses: str, close: Any) -> str:
             "ratings of similarity, give " + either("`levels`", "--levels") + " in the opposite order, closest first."
         )
     return (
-        f"the comparisons fit far better turned round ({losses}). If the second leg of each is the nearer one, "
+        f"the comparisons fit far better reversed ({losses}). If the second leg of each is the nearer one, "
         + either(
             "negate y, or pass y=-1 for all of them if there is none.",
             "give their id columns in another order with --compared.",
@@ -701,12 +701,12 @@ _RANDOM_ODDS = 20.0
 # Nothing is said of annotators with fewer judgements: errors of a slope are not normal.
 _FEWEST_ANSWERS = 20
 
-# Even an attentive annotator gives so many wrong answers.
+# The share of wrong answers of an attentive annotator.
 _SLIPS = 0.02
 
 # If less of the answers depends on the distance, the annotator often answers at random.
 _INFORMATIVE_SLOPE = 0.7
-_REVERSED_SLOPE = -0.5  # and if less than this, the answers are turned round
+_REVERSED_SLOPE = -0.5  # and if less than this, the answers are reversed
 
 _BISECTIONS = 40  # to 1e-12 of the range
 _STRICTEST = 50.0  # in units of the noise

@@ -38,7 +38,7 @@ def count_parameters(
 def count_uncertain(scored: Scored | ScoredLevels, repeats: FloatArray | None = None) -> float:
     """The sum of 4 p (1 - p), with p the probability of a label without flips; one at even odds counts as one.
 
-    Of levels, p is for the threshold in most doubt.
+    For levels, p is that of the threshold in most doubt.
 
     `repeats` is the number of observations that each judgement represents; by default only the ratios
     of the weights matter, and they count as (sum w)^2 / sum w^2 observations.

@@ -26,7 +26,7 @@ class Scorer:
     strictness : array of shape (R,), optional
         What each annotator adds to the thresholds.
     flip_rates : array of shape (R,), optional
-        Of each annotator, where they have flip rates of their own.
+        The rate of each annotator, where they have flip rates of their own.
     comparison_noise : float
         The noise of comparisons relative to that of pairs, in a fit to both.
     """

@@ -384,7 +384,7 @@ def resolve_folds(
     """Return the folds and the groups to split by: as given or, by default, as the data require.
 
     A number of folds without groups is by point where pairs share points: with fewer folds, or by
-    pair after all, where the points do not allow so many.  A warning says so, unless an index of the
+    pair after all, where the points do not allow that many.  A warning says so, unless an index of the
     points was given and allows all folds.
     """
     points = find_points(judgements.data) if groups is None and isinstance(cv, numbers.Integral) else None

@@ -276,7 +276,7 @@ def quadruplets_of(near: FloatArray, far: FloatArray) -> FloatArray:
 def read_answers(answers: Any, n: int) -> tuple[NDArray[Any], BoolArray, Sides]:
     """Return the answers, which comparisons are as given (+1, 1 or True), and the two possible answers.
 
-    The others (-1, 0 or False) are turned round: the second leg is the nearer one.
+    The others (-1, 0 or False) are reversed: the second leg is the nearer one.
     """
     if answers is None:
         return np.broadcast_to(np.int64(1), n), np.broadcast_to(np.True_, n), Sides(np.array([-1, 1]))
@@ -339,7 +339,7 @@ def effective_number(weights: FloatArray) -> float:
 
 
 def sample_rows(n: int, most: int, seed: int = 0) -> IndexArray:
-    """Which of n rows a question is answered with: all or, of more than `most`, so many at random, in their order."""
+    """Return all row numbers, or a sorted random sample of `most` of them."""
     if n <= most:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
@@ -362,7 +362,7 @@ class Judgements:
     labels : array of shape (n,)
         As they were given.
     is_far : array of shape (n,)
-        Of levels: whether they are above the lowest.  Of comparisons: whether the second leg was judged farther.
+        For levels: whether the level is above the lowest.  For comparisons: whether the second leg was judged farther.
     weights : array of shape (n,)
         How much each counts: a weight of 2 is a pair given twice.
     sides : Sides
@@ -450,7 +450,7 @@ class Judgements:
         fitting: bool,
         beside_pairs: bool = False,
     ) -> Judgements:
-        """Validate comparisons: triplets or quadruplets, and +1 or -1 for each where some are turned round."""
+        """Validate comparisons: triplets or quadruplets, and +1 or -1 for each where some are reversed."""
         data = check_comparisons(estimator, X, fitting=fitting, beside_pairs=beside_pairs)
         check_legs_differ(data)
         labels, is_far, sides = read_answers(y, int(data.shape[0]))
@@ -690,7 +690,7 @@ class Judgements:
         return replace(self, weights=weights)
 
     def check_both_count(self) -> None:
-        """Refuse judgements in which a class, or a level, has no positive weight; of comparisons, one side may lack."""
+        """Refuse judgements of which a class, or a level, has no weight; for comparisons one side may be empty."""
         if self.kind is Kind.COMPARISONS:
             return
         is_graded, (counts, weights) = self.sides.is_graded, self.totals

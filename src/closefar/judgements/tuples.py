@@ -672,8 +672,8 @@ def triplets_from_ranking(
         Compare each item with all that are farther, or with the next one alone.  A ranking of m items
         has m (m - 1) / 2 comparisons, which are answers to one question, and not as informative as that many questions.
     n_ranked : int, optional
-        Only the first so many are ranked; the others are farther, in no order.  1 is the answer to "which of these is
-        nearest?".  All by default.
+        Only the first `n_ranked` items are ranked; the others are farther, in no order.  1 is the answer to "which of
+        these is nearest?".  All by default.
 
     Returns
     -------

@@ -419,7 +419,7 @@ class Metric(Thresholded):
     def measure(self, data: Any) -> FloatArray:
         """Return the squared distance of each row of differences (n, d) or pairs (n, 2, d), of any array library.
 
-        Of comparisons, (n, 3, d) or (n, 4, d), it is the squared distance of the second leg less that of the
+        For comparisons, (n, 3, d) or (n, 4, d), it is the squared distance of the second leg less that of the
         first.  Both may be given by index: as anything that has `points` and an `index` of shape (n, 2) to (n, 4).
         """
         rows = rows_of(data, self.origin)

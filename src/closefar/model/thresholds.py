@@ -70,7 +70,7 @@ def one_rate(flip_rate: FlipRate) -> float:
 def level_flips(flip_rate: Any, n_levels: int) -> tuple[Any, Any]:
     """The probability of a level regardless of the distance, and the share of answers that depend on it.
 
-    A share of the answers is drawn from all levels alike; `flip_rate` is the share of answers that are
+    A share of the answers is drawn from all levels equally; `flip_rate` is the share of answers that are
     wrong for this reason.  Two levels have q and 1 - 2q.
     """
     each = flip_rate / (n_levels - 1)
@@ -197,7 +197,7 @@ class Thresholded:
         return np.column_stack(sides)
 
     def levels_at(self, squared: FloatArray) -> IndexArray:
-        """Return the most probable level at each squared distance: 0 is the closest; of two alike, the higher one."""
+        """Return the most probable level at each squared distance: 0 is the closest; a tie goes to the higher one."""
         if len(self.thresholds) == 1:
             return (squared >= self.thresholds[0]).astype(np.intp)
         probabilities = self.probabilities_at(squared, 0.0)
@@ -381,7 +381,7 @@ class ScoredLevels(_Scores):
         Of the metric, or of the metric of each judgement.
     noise : Noise
     flip_rate : float or array of shape (n,)
-        The share of answers that are wrong because they are drawn from all levels alike.
+        The share of answers that are wrong because they are drawn from all levels equally.
     """
 
     squared: FloatArray
