@@ -13,7 +13,7 @@ import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from os import PathLike
@@ -41,20 +41,11 @@ class Display:
 
     def __init__(self, verbose: int = 0) -> None:
         self.verbose = int(verbose)
-        self._status: Any = None
+        # A line that updates while fits are under way, where there is a terminal for it.
+        self.status: Any = _rich_status() if self.verbose == 1 else None
         self._stage = ""
         self._last_shown = -math.inf
         self._begun = time.monotonic()
-
-    @contextmanager
-    def open(self) -> Iterator[None]:
-        """Show a line that updates while this is open, where there is a terminal for it."""
-        self._status = _rich_status() if self.verbose == 1 else None
-        if self._status is None:
-            yield
-            return
-        with self._status:
-            yield
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -65,8 +56,8 @@ class Display:
         before, self._stage = self._stage, name
         timer = threading.Timer(_QUIET, self.say, [f"{name} ..."])
         timer.daemon = True
-        if self._status is not None:
-            self._status.update(name)
+        if self.status is not None:
+            self.status.update(name)
         else:
             timer.start()
         try:
@@ -77,8 +68,8 @@ class Display:
 
     def say(self, line: str) -> None:
         """Show a line that stays."""
-        if self._status is not None:
-            self._status.console.print(line, markup=False, highlight=False)
+        if self.status is not None:
+            self.status.console.print(line, markup=False, highlight=False)
         elif self.verbose > 0:
             print(line, file=sys.stderr, flush=True)
 
@@ -98,8 +89,8 @@ class Display:
     def _show(self, line: str, now: float) -> None:
         self._last_shown = now
         line = f"{self._stage}: {line}" if self._stage else line
-        if self._status is not None:
-            self._status.update(line)
+        if self.status is not None:
+            self.status.update(line)
         else:
             print(line, file=sys.stderr, flush=True)
 
@@ -122,7 +113,7 @@ def showing(verbose: int) -> Iterator[Display]:
     shown = Display(verbose)
     token = _CURRENT.set(shown)
     try:
-        with shown.open():
+        with shown.status or nullcontext():
             yield shown
     finally:
         _CURRENT.reset(token)
