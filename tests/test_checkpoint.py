@@ -22,7 +22,7 @@ import closefar as cf
 from closefar.cli.app import app
 from closefar.fitting import progress
 from closefar.rows import blocks, streamed
-from closefar.solve import SOLVERS, State, problem
+from closefar.solve import SOLVERS, problem
 from closefar.solve.newton import Newton
 from closefar.tables import chunks, numpy_chunks
 from paper_estimator import PAPER
@@ -154,7 +154,7 @@ def test_comparisons_and_annotators_go_on_too(tmp_path, monkeypatch, always):
 
 def test_what_was_chosen_is_not_chosen_again(tmp_path, monkeypatch):
     first = fitted("the default", checkpoint=tmp_path / "c")
-    monkeypatch.setattr("closefar.fitting.fitting.choose", None)
+    monkeypatch.setattr("closefar.fitting.fitting.choose_settings", None)
     again = fitted("the default", checkpoint=tmp_path / "c")
     assert again.choice_ == first.choice_
     assert again.baseline_.summary() == first.baseline_.summary()
@@ -231,7 +231,7 @@ def test_a_killed_process_continues(tmp_path):
 @pytest.mark.filterwarnings(WARNED)
 @pytest.mark.parametrize("kind", ["newton", "two stages", "flips"])
 def test_an_interrupted_fit_continues(kind, tmp_path, monkeypatch):
-    calls, show = [], progress.Progress.__call__
+    calls, show = [], progress.ShownSteps.__call__
 
     def interrupting(self, iteration, state):
         calls.append(iteration)
@@ -240,7 +240,7 @@ def test_an_interrupted_fit_continues(kind, tmp_path, monkeypatch):
         show(self, iteration, state)
 
     with monkeypatch.context() as patch:
-        patch.setattr(progress.Progress, "__call__", interrupting)
+        patch.setattr(progress.ShownSteps, "__call__", interrupting)
         early = fitted(kind, checkpoint=tmp_path / "c")
     assert early.certificate_.outcome == "interrupted"
     same_optimum(kind, fitted(kind), fitted(kind, checkpoint=tmp_path / "c"))
@@ -360,7 +360,7 @@ def test_models_and_arrays_are_no_checkpoints(kept, tmp_path):
 def test_another_format_is_refused(kept, tmp_path, monkeypatch):
     _, data, labels = kept
     with monkeypatch.context() as patch:
-        patch.setattr(progress, "FORMAT_VERSION", 7)
+        patch.setattr(progress, "CHECKPOINT_VERSION", 7)
         fitted("newton", checkpoint=tmp_path / "c")
     assert "is a checkpoint of format 7, and this version of closefar continues format 2" in refusal(
         tmp_path / "c", data, labels
@@ -466,38 +466,6 @@ def test_the_choice_ends_in_time_with_the_best_so_far(monkeypatch, seconds):
 # Progress
 
 
-class Steps:
-    """Some steps of a fit with these proven gaps, one per second."""
-
-    def __init__(self, monkeypatch, tol=1e-6):
-        self.clock = 0.0
-        monkeypatch.setattr(progress.time, "monotonic", lambda: self.clock)
-        self.forecast = progress._Forecast(tol)
-
-    def take(self, *gaps):
-        for gap in gaps:
-            self.clock += 1.0
-            bound = 0.0 if gap is None else 1.0 - gap
-            self.forecast.add(State(np.eye(1), np.ones(1), 1.0, bound, -1.0, None))
-        return self.forecast.words
-
-
-def test_the_time_left_follows_the_proven_gap(monkeypatch):
-    assert Steps(monkeypatch).take(1e-1, 1e-2, 1e-3) == "  about 3 s left"
-    assert Steps(monkeypatch).take(1e-1, 5e-2, 2.5e-2) == "  about 15 s left"
-
-
-def test_nothing_is_said_of_a_time_that_is_not_known(monkeypatch):
-    assert Steps(monkeypatch).take(None, None, None, None) == ""
-    assert Steps(monkeypatch).take(None, 1e-1, 1e-2) == ""
-    assert Steps(monkeypatch).take(1e-1, 1e-2, 1e-7) == ""
-    assert Steps(monkeypatch, tol=0.0).take(1e-1, 1e-2, 1e-3) == ""
-    late = Steps(monkeypatch)
-    late.take(1e-1, 1e-2, 1e-3)
-    late.clock += 60.0  # the forecast was wrong
-    assert late.forecast.words == ""
-
-
 def test_stages_that_take_long_are_named(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_QUIET", 0.01)
     with progress.showing(1) as shown:
@@ -533,7 +501,7 @@ def test_what_is_continued_is_said(tmp_path, capsys):
 
 
 def spoil_at(step, spoil, monkeypatch):
-    calls, show = [], progress.Progress.__call__
+    calls, show = [], progress.ShownSteps.__call__
 
     def spoiling(self, iteration, state):
         calls.append(iteration)
@@ -541,7 +509,7 @@ def spoil_at(step, spoil, monkeypatch):
             spoil()
         show(self, iteration, state)
 
-    monkeypatch.setattr(progress.Progress, "__call__", spoiling)
+    monkeypatch.setattr(progress.ShownSteps, "__call__", spoiling)
 
 
 @pytest.mark.parametrize(
@@ -630,7 +598,7 @@ def test_an_interrupted_command_says_how_to_continue(table, tmp_path, monkeypatc
     def interrupting(self, iteration, state):
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(progress.Progress, "__call__", interrupting)
+    monkeypatch.setattr(progress.ShownSteps, "__call__", interrupting)
     done = command(table)
     assert done.exit_code == 130
     assert "interrupted; nothing was written." in done.stderr

@@ -50,7 +50,7 @@ def judged(kind, n=300, d=4, *, n_points=80, eigenvalues=(2.0, 1.0), flips=0.0, 
 def searched(learner, X, y, groups=None, **more):
     """The search of a learner's settings, before it has tried anything."""
     judgements = learner.read(X, y, **more)
-    return choose._Search.of(judgements.counted(), Settings.of(learner), groups)
+    return choose._Search(judgements.counted(), Settings.of(learner), groups)
 
 
 def has_unseen_point(index, train, test):
@@ -65,8 +65,8 @@ def has_unseen_point(index, train, test):
 @pytest.mark.parametrize("n", [60, 300, 1500])
 def test_folds_hold_out_points(kind, n):
     points, index, answers = judged(kind, n)
-    folds = searched(LEARNERS[kind](), cf.Tuples(points, index), answers).folds
-    assert folds.by == "points"
+    folds = searched(LEARNERS[kind](), cf.Tuples(points, index), answers)
+    assert folds.held_out == "points"
     # With plenty of judgements, those of one part are enough.
     assert sum(len(test) for _, test in folds.splits) >= 400 or len(folds.splits) >= 2
     for train, test in folds.splits:
@@ -78,8 +78,8 @@ def test_folds_hold_out_points(kind, n):
 def test_pairs_that_share_no_point_are_all_held_out_once():
     points, _, _ = judged("close/far", n_points=400)
     answers = np.where(np.arange(200) % 3, 1, -1)
-    folds = searched(cf.LinearMetricLearner(), points.reshape(200, 2, -1), answers).folds
-    assert (folds.by, len(folds.splits)) == ("judgements", 5)
+    folds = searched(cf.LinearMetricLearner(), points.reshape(200, 2, -1), answers)
+    assert (folds.held_out, len(folds.splits)) == ("judgements", 5)
     np.testing.assert_array_equal(np.sort(np.concatenate([test for _, test in folds.splits])), np.arange(200))
     for train, test in folds.splits:
         assert set(train) == set(range(200)) - set(test)
@@ -89,9 +89,7 @@ def test_pairs_that_share_no_point_are_all_held_out_once():
 def test_a_point_of_most_pairs_is_not_held_out():
     rng = np.random.default_rng(0)
     index = np.column_stack([np.zeros(60, dtype=int), 1 + rng.integers(30, size=60)])
-    folds = searched(
-        cf.LinearMetricLearner(), cf.Tuples(rng.standard_normal((31, 2)), index), rng.choice([-1, 1], 60)
-    ).folds
+    folds = searched(cf.LinearMetricLearner(), cf.Tuples(rng.standard_normal((31, 2)), index), rng.choice([-1, 1], 60))
     for train, test in folds.splits:
         assert has_unseen_point(index, train, test)
 
@@ -99,9 +97,7 @@ def test_a_point_of_most_pairs_is_not_held_out():
 def test_pairs_between_two_sets_of_points_hold_out_both():
     rng = np.random.default_rng(0)
     index = np.column_stack([rng.integers(20, size=120), 20 + rng.integers(20, size=120)])
-    folds = searched(
-        cf.LinearMetricLearner(), cf.Tuples(rng.standard_normal((40, 2)), index), rng.choice([-1, 1], 120)
-    ).folds
+    folds = searched(cf.LinearMetricLearner(), cf.Tuples(rng.standard_normal((40, 2)), index), rng.choice([-1, 1], 120))
     for train, test in folds.splits:
         assert has_unseen_point(index, train, test)
 
@@ -110,8 +106,8 @@ def test_groups_are_held_out_together():
     points, index, answers = judged("close/far")
     groups = np.random.default_rng(1).choice(["a", "b", "c", "d", "e", "f", "g", "h"], len(answers))
     learner = cf.LinearMetricLearner()
-    folds = searched(learner, points[index], answers, groups).folds
-    assert folds.by == "groups"
+    folds = searched(learner, points[index], answers, groups)
+    assert folds.held_out == "groups"
     for train, test in folds.splits:
         assert not set(groups[train]) & set(groups[test])
     assert learner.fit(points[index], answers, groups=groups).choice_.held_out == "groups"
@@ -120,7 +116,7 @@ def test_groups_are_held_out_together():
 @pytest.mark.parametrize("n", [60, 200])
 def test_half_of_the_points_of_a_comparison_that_is_held_out_are_unseen(n):
     points, index, answers = judged("comparisons", n)
-    folds = searched(cf.ComparisonMetricLearner(), cf.Tuples(points, index), answers).folds
+    folds = searched(cf.ComparisonMetricLearner(), cf.Tuples(points, index), answers)
     for train, test in folds.splits:
         assert np.all(np.sum(~np.isin(index[test], index[train]), axis=1) >= 2)
 
@@ -613,7 +609,7 @@ def test_the_baseline_is_that_of_the_same_held_out_judgements(kind):
         squares = np.sum((legs / unit) ** 2, axis=2)
         lengths = squares / np.mean(squares) @ signs
         margins, times = np.zeros((200, max(search.judgements.n_thresholds, 1))), np.zeros(200)
-        for train, test in search.folds.splits:
+        for train, test in search.splits:
             centre, thresholds = fitted_threshold(kind, lengths[train], answers[train], price=0.1 / 200)
             margins[test] += centre * lengths[test, None] - (thresholds if len(thresholds) else 0.0)
             times[test] += 1

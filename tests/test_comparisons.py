@@ -312,7 +312,7 @@ def test_levels_and_comparisons_together(fitted):
 def test_comparisons_that_contradict_the_labels_are_named(fitted, n):
     _, triplets, answers = fitted
     pairs, labels = pairs_of()
-    with pytest.warns(cf.IdentifiabilityWarning, match=r"the comparisons fit far better turned round .*negate y"):
+    with pytest.warns(cf.IdentifiabilityWarning, match=r"the comparisons fit far better reversed .*negate y"):
         cf.LinearMetricLearner(**PAPER).fit(pairs, labels, comparisons=(triplets[:n], -answers[:n]))
 
 

@@ -15,7 +15,7 @@ from closefar.model.factors import (
     loadings,
     root_of,
     rotated,
-    scaled_rows,
+    with_common_scales,
     with_positive_loadings,
 )
 from closefar.noise import NOISES
@@ -96,7 +96,9 @@ def test_the_data_scale_of_some_of_the_columns_is_that_of_the_data(k, units):
 
 
 def test_scaled_rows_are_divided_by_the_largest_entry_of_either():
-    left, right = scaled_rows(np.array([[1e-9, -2e-9], [0.0, 0.0], [6.0, 2.0]]), np.array([[4e-9], [0.0], [-3.0]]))
+    left, right = with_common_scales(
+        np.array([[1e-9, -2e-9], [0.0, 0.0], [6.0, 2.0]]), np.array([[4e-9], [0.0], [-3.0]])
+    )
     np.testing.assert_allclose(left, [[0.25, -0.5], [0.0, 0.0], [1.0, 1 / 3]])
     np.testing.assert_allclose(right, [[1.0], [0.0], [-0.5]])
 

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import logit
+from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 
 import closefar as cf
-from closefar.fitting import Fit, NoiseChoice, RankChoice, Scorer, Settings, fit, refit, refit_leading
+from closefar.fitting import Fit, NoiseChoice, RankChoice, Scorer, Settings, fit, refit, refit_leading, score
 from closefar.fitting.fitting import find_origin, find_problems
 from closefar.judgements import Columns, Judgements
 from closefar.model import Directions, Metric
@@ -224,7 +226,7 @@ def test_warnings_point_at_who_asked_for_the_fit(found):
 
 def test_an_interrupted_refit_ends_what_it_is_part_of(monkeypatch, found):
     broken = replace(found, certificate=replace(found.certificate, outcome=Outcome.INTERRUPTED))
-    monkeypatch.setattr("closefar.fitting.fitting.fit_once", lambda *args, **kwargs: broken)
+    monkeypatch.setattr("closefar.fitting.fitting._fit_once", lambda *args, **kwargs: broken)
     with pytest.raises(KeyboardInterrupt):
         refit(JUDGEMENTS, Settings(**PAPER))
 
@@ -255,6 +257,32 @@ def test_noises_are_compared_by_the_losses_of_their_fits():
     assert chosen.metric.noise.name == chosen.noise_choice.name == min(losses, key=losses.get)
     assert chosen.certificate.loss == pytest.approx(min(losses.values()))
     assert fit(JUDGEMENTS, Settings(noise="normal", **PAPER)).noise_choice is None
+
+
+@pytest.mark.filterwarnings("ignore:.* noise describes the labels best, but not clearly")
+@pytest.mark.parametrize("flip_rate", [0.0, 0.1])
+@pytest.mark.parametrize("kind", ["pairs", "levels", "triplets"])
+def test_noises_of_each_kind_are_compared_by_the_losses_of_judgements(kind, flip_rate):
+    learners = {"pairs": cf.LinearMetricLearner, "levels": cf.OrdinalMetricLearner}
+    data = cf.datasets.make_judgements(600, 3, kind=kind, random_state=0)
+
+    def learned(noise):
+        settings = {**PAPER, "noise": noise, "flip_rate": flip_rate, "tol": 1e-9}
+        return learners.get(kind, cf.ComparisonMetricLearner)(**settings).fit(data.tuples, data.labels).fit_
+
+    losses = {name: score(fitted, fitted.judgements).loss for name in NOISES for fitted in [learned(name)]}
+    comparison = learned("auto").noise_choice.comparison
+    assert {name: row["loss"] for name, row in comparison.items()} == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_many_columns_separate_few_labels_in_a_scale_that_ranks_new_pairs():
+    points, digits = load_digits(return_X_y=True)
+    pairs, labels = cf.datasets.pairs_from_points(points[:900], digits[:900], 400, random_state=0)
+    unseen, truth = cf.datasets.pairs_from_points(points[900:], digits[900:], 2000, random_state=0)
+    learner = cf.LinearMetricLearner(**PAPER).fit(pairs, labels)
+    assert learner.certificate_.outcome == "separable"
+    assert roc_auc_score(truth, learner.decision_function(unseen)) > 0.8  # in the scale of the data 0.66
 
 
 def test_weights_of_zero_do_not_count():

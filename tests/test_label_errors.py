@@ -13,8 +13,7 @@ from sklearn.model_selection import KFold
 from sklearn.preprocessing import StandardScaler
 
 import closefar as cf
-from closefar.fitting import Settings
-from closefar.fitting.choose import choose
+from closefar.fitting import Settings, choose_settings
 from closefar.judgements import Judgements, SharedPointsWarning
 from closefar.model import Scored
 from closefar.noise import NOISES
@@ -577,9 +576,9 @@ def test_settings_are_chosen_once(monkeypatch):
 
     def count(judgements, settings, *rest):
         asked.append(settings.has_choice)
-        return choose(judgements, settings, *rest)
+        return choose_settings(judgements, settings, *rest)
 
-    monkeypatch.setattr("closefar.fitting.fitting.choose", count)
+    monkeypatch.setattr("closefar.fitting.fitting.choose_settings", count)
     for method in ("auto", "out-of-fold", "in-sample"):
         asked.clear()
         find_label_errors(cf.LinearMetricLearner(), data.pairs, data.labels, method=method, random_state=0)

@@ -211,7 +211,7 @@ def test_pairs_have_no_origin_and_points_have(tmp_path, table):
     with cf.open_pairs(write(tmp_path, sides_of(points), "pairs.parquet")) as opened:
         pairs = np.concatenate(list(opened.point_blocks()))
         np.testing.assert_allclose(learner.pair_distance(opened), learner.metric_.distance(pairs[:, 0], pairs[:, 1]))
-        with pytest.raises(ValueError, match="fit_origin needs single points"):
+        with pytest.raises(ValueError, match=r"fit_origin needs .*single points"):
             learner.fit(opened)
 
 

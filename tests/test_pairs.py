@@ -266,7 +266,7 @@ def test_bad_parameters_are_named(parameters, rule):
 
 
 def test_pairs_have_no_origin():
-    with pytest.raises(ValueError, match=r"fit_origin needs single points.*got pairs of shape \(300, 2, 4\)"):
+    with pytest.raises(ValueError, match=r"fit_origin needs .* single points.*got pairs of shape \(300, 2, 4\)"):
         learner(fit_origin=True).fit(PAIRS, LABELS)
 
 

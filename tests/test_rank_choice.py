@@ -9,8 +9,8 @@ from sklearn.model_selection import KFold
 
 import closefar as cf
 from closefar.fitting import RankScore, Settings, candidate_ranks, cross_validate_rank
-from closefar.fitting.refits import _splits, choose_from, compare_ranks
-from closefar.judgements import Judgements
+from closefar.fitting.refits import _n_folds, choose_from, compare_ranks
+from closefar.judgements import Judgements, split_judgements
 from closefar.questions import choose_rank
 from paper_estimator import PAPER
 
@@ -191,19 +191,26 @@ def test_a_smaller_rank_is_chosen_up_to_one_standard_error(excess, one_se, best)
 
 @pytest.mark.parametrize(("cv", "n_rarer", "n_folds"), [(2, 2, 2), (5, 3, 3), (3, 8, 3), (2, 1, None), (1, 8, None)])
 def test_each_fold_has_a_pair_of_each_label(cv, n_rarer, n_folds):
-    signs = np.where(np.arange(30) < 5 + n_rarer, 1.0, -1.0)
-    weights = np.where(np.arange(30) < 5, 0.0, 1.0)
-    judgements = Judgements.of_signs(X[:30], signs, weights)
+    judgements = Judgements.of_signs(X[:30], np.where(np.arange(30) < n_rarer, 1.0, -1.0))
     if n_folds is None:
         with pytest.raises(ValueError, match="at least 2 folds and 2 pairs of each class"):
-            _splits(cv, judgements, None, 0)
+            _n_folds(cv, judgements)
         return
-    splits = _splits(cv, judgements, None, 0)
-    assert len(splits) == n_folds
-    np.testing.assert_array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(5, 30))
-    for train, test in splits:
-        np.testing.assert_array_equal(np.sort([*train, *test]), np.arange(5, 30))
-        assert len(set(signs[test])) == 2
+    assert _n_folds(cv, judgements) == n_folds
+    assert all(len(set(judgements.signs[test])) == 2 for _, test in split_judgements(n_folds, judgements))
+
+
+@pytest.mark.parametrize("cv", [3, KFold(3)], ids=["folds", "splitter"])
+def test_pairs_of_weight_zero_are_left_out(cv):
+    counts = np.arange(400) % 8 > 0
+    data = X[:400], LABELS[:400]
+    if cv == 3:
+        left_out = choose_rank(LEARNER, *(values[counts] for values in data), cv=cv)
+        same_table(choose_rank(LEARNER, *data, sample_weight=counts * 1.0, cv=cv), left_out)
+        return
+    wrong = np.where(counts, data[1], -data[1])
+    found = [choose_rank(LEARNER, data[0], labels, sample_weight=counts * 1.0, cv=cv) for labels in (data[1], wrong)]
+    same_table(*found)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
-from closefar.fitting.progress import Progress
+from closefar.fitting.progress import ShownSteps
 from closefar.noise import NOISES
 from closefar.solve import SOLVERS
 from paper_estimator import PAPER
@@ -228,7 +228,7 @@ def test_a_large_penalty_gives_the_zero_metric(solver, noise, alpha):
 
 def interrupt_at(call, monkeypatch):
     """Make the progress display raise KeyboardInterrupt at that call, and at no other."""
-    original, calls = Progress.__call__, []
+    original, calls = ShownSteps.__call__, []
 
     def raising(self, iteration, state):
         calls.append(iteration)
@@ -236,7 +236,7 @@ def interrupt_at(call, monkeypatch):
             raise KeyboardInterrupt
         original(self, iteration, state)
 
-    monkeypatch.setattr(Progress, "__call__", raising)
+    monkeypatch.setattr(ShownSteps, "__call__", raising)
     return calls
 
 

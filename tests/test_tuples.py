@@ -236,12 +236,12 @@ def test_larger_tuples_are_no_pairs(size):
     tuples = cf.Tuples(POINTS, RNG.integers(N_POINTS, size=(20, size)))
     assert tuples.shape == (20, size, D)
     assert tuples[:, size - 1].shape == (20, D)
-    with pytest.raises(ValueError, match=rf"two points each; got Tuples with an index of shape \(20, {size}\)"):
+    with pytest.raises(ValueError, match=rf"pairs of two points .*; got \(20, {size}, \d+\)\. Fit triplets"):
         cf.LinearMetricLearner(**PAPER).fit(tuples, np.arange(20) % 2)
 
 
 def test_pairs_have_no_origin():
-    with pytest.raises(ValueError, match="fit_origin needs single points"):
+    with pytest.raises(ValueError, match=r"fit_origin needs .*single points"):
         cf.LinearMetricLearner(fit_origin=True, **PAPER).fit(TUPLES, FAR)
 
 

@@ -49,11 +49,14 @@ def data_frame(columns: Mapping[str, Sequence[Any]], instead: str) -> Any:
 
 
 def format_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> str:
-    """Right-aligned columns of text, each with a heading and a format; None is a dash."""
+    """Columns of text, each with a heading and a format, right-aligned unless that begins with "<"; None is a dash."""
     cells = [
         ["-" if value is None else format(value, form) for value, (_, form) in zip(row, columns, strict=True)]
         for row in rows
     ]
     widths = [max(len(name), *(len(row[index]) for row in cells)) for index, (name, _) in enumerate(columns)]
+    sides = [
+        ("<" if form.startswith("<") else ">") + str(width) for width, (_, form) in zip(widths, columns, strict=True)
+    ]
     lines = [[name for name, _ in columns], *cells]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join("  ".join(map(format, line, sides)).rstrip() for line in lines)

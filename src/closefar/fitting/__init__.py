@@ -1,5 +1,6 @@
 """Fitting: a function from judgements and settings to a fit, with the choices of noise, rank and penalty."""
 
+from closefar.fitting.choose import choose_settings
 from closefar.fitting.classes import ClassPosterior, class_pairs, class_posterior, neighbour_metric
 from closefar.fitting.fitting import fit, measured_statistics, refit, without_penalty
 from closefar.fitting.problem import choose_noise, likelihood_of
@@ -33,7 +34,7 @@ from closefar.fitting.result import (
     count_parameters,
     count_uncertain,
 )
-from closefar.fitting.scoring import Scorer, Scores, joined, score
+from closefar.fitting.scoring import Scorer, Scores, join_scores, score
 from closefar.fitting.settings import Settings
 from closefar.rows import check_device
 
@@ -62,6 +63,7 @@ __all__ = [
     "candidate_ranks",
     "check_device",
     "choose_noise",
+    "choose_settings",
     "class_pairs",
     "class_posterior",
     "count_parameters",
@@ -70,7 +72,7 @@ __all__ = [
     "fit",
     "fit_from",
     "is_near_parts",
-    "joined",
+    "join_scores",
     "legs_along",
     "likelihood_of",
     "measured_statistics",

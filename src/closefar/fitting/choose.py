@@ -22,13 +22,14 @@ benchmarks/default.py measures other seeds.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from closefar.arrays import BoolArray, FloatArray, IndexArray, to_numpy
+from closefar.arrays import TURNED, BoolArray, FloatArray, IndexArray, to_numpy
 from closefar.fitting.problem import UnitFreeProblem, flipped_likelihood
 from closefar.fitting.progress import display
 from closefar.fitting.result import Baseline, Choice, Tried
@@ -51,14 +52,14 @@ from closefar.solve import Objective, Passes, State, psd_factor, solve_roughly, 
 # The first alpha, times sqrt(d / n): the size of the largest eigenvalue of what noise alone adds to dR/dM.
 _FIRST_ALPHA = 0.4
 _ALPHA_FACTOR, _LONG_ALPHA_FACTOR = 2.0, 4.0  # by which alpha changes, and after a few steps
-_SHORT_ALPHA_STEPS, _MOST_ALPHA_STEPS = 4, 8
+_SHORT_ALPHA_STEPS, _MOST_ALPHA_STEPS = 4, 8  # steps by the first factor, and in all: a factor of 4,096
 # Standard errors, and nats, that the loss must fall by for one more step; of plenty of judgements, which are hardly
 # overfitted, by less.
 _WORTH_A_STEP, _NATS_OF_A_STEP, _LESS = 0.5, 0.5, 0.1
 # The same, in standard errors, for a larger alpha where nothing of M may be left: probabilities close to one half lower
 # the loss of few judgements, and say nothing.  For the same reason alpha stays below this share of the one that leaves
 # nothing.
-_WORTH_LOSING, _LEFT = 2.0, 0.5
+_WORTH_LOSING, _MOST_OF_LARGEST_ALPHA = 2.0, 0.5
 # The least alpha for the plain distance, in coordinates that vary by one: a tiny one is hard to prove anything with.
 _ENOUGH_ALPHA = 1e-3
 _NOTHING_LEFT = 1e-9  # an alpha with which nothing of M is left either
@@ -69,7 +70,7 @@ _LEAST_FIRST = 1e-4
 # losses vary more than their standard errors say.
 _TEMPERED = 0.3
 
-# Judgements that are used for choosing: so many per parameter of M, within limits.
+# Judgements that are used for choosing: this many per parameter of M, within limits.
 _PER_PARAMETER, _FEWEST_USED, _MOST_USED = 40, 2000, 8000
 
 # Parts of the points or judgements; as many of them are held out in turn as hold this many judgements.
@@ -78,7 +79,7 @@ _N_FOLDS, _ENOUGH_HELD_OUT = 5, 1500
 # parts, and twice if there are few judgements; unless hardly any are.  With 15 pairs per point of a table, that left
 # too few to find flips (accuracy of 1,000 pairs of wine with 30 % wrong labels: .868 instead of .880); with 21 ratings
 # or 14 comparisons per object, held-out losses were too optimistic otherwise.
-_MANY_PER_POINT, _MANY_COMPARISONS, _FEW_FOLDS, _FEW_JUDGEMENTS, _FEWEST_HELD_OUT = 18.0, 8.0, 3, 1000, 200
+_MANY_PER_POINT, _MANY_COMPARISONS, _FEW_FOLDS, _DIVIDED_TWICE, _FEWEST_HELD_OUT = 18.0, 8.0, 3, 1000, 200
 _HUB = 0.5  # a point in a larger share of the judgements is never held out, as hardly any would be left
 
 # With fewer judgements per column than this, M is shrunk to a centre unless zero is clearly better.
@@ -102,7 +103,7 @@ _PLENTY, _ENOUGH_OF_PLENTY, _NEARLY_FREE = 50, 400, 1e-4
 # 50 columns: 4 s instead of 97).
 _SLIGHT_SHARE = 0.25
 
-# Beyond so many columns, a metric in which each column has its own unit and no direction is zero takes minutes.
+# Beyond this many columns, a metric in which each column has its own unit and no direction is zero takes minutes.
 _MOST_STANDARDIZED = 1000
 
 # Columns whose root mean square exceeds the median one by more than this do not have the same unit.
@@ -114,9 +115,9 @@ _FEWEST_FOR_FLIPS, _EVIDENCE_OF_FLIPS = 25, 0.5  # held-out judgements, and nats
 _FEWEST_OTHERS = 5  # held-out judgements that are not the most frequent answer: of one answer, flips can't be told
 _EVIDENCE_OF_PLENTY = 3.0  # nats, without holding out: none of 240 simulated samples without flips reached them
 _FLIPPED_TOL, _FLIPPED_STEPS = 3e-3, 25  # a likelihood that is not convex: steps shrink slowly
-_CALIBRATION_STEPS = 20
-_LARGEST_FLIP_RATE = 0.45
-_LEAST_RATE = 0.005  # the mean of candidates is never zero; so few flips do not matter, and none are convex
+_CALIBRATION_STEPS = 20  # of Newton, at most: they end earlier, by the slope
+_LARGEST_CHOSEN_RATE = 0.45  # at 0.5 answers say nothing
+_LEAST_CHOSEN_RATE = 0.005  # the mean of candidates is never zero; so few flips do not matter, and none are convex
 
 # The standard deviations of the logarithm of the scale and of the shifts of thresholds, in nats of log odds, that
 # probabilities are calibrated by.
@@ -155,12 +156,12 @@ class Chosen(NamedTuple):
         return cls(asked.but(**found["settings"] | lists), None, choice, baseline)
 
 
-def choose(judgements: Judgements, settings: Settings, groups: Any = None) -> Chosen:
+def choose_settings(judgements: Judgements, settings: Settings, groups: Any = None) -> Chosen:
     """Choose what the settings leave open, on judgements of positive weight."""
     if not settings.has_choice:
         return Chosen(settings)
     with display().stage("choosing the penalty on held-out judgements"):
-        found = _Search.of(judgements, settings, groups).run()
+        found = _Search(judgements, settings, groups).run()
     # The search is local, and takes comparisons beside pairs to be as noisy as these; the last fit is as asked for.
     kept = {name: getattr(settings, name) for name in ("device", "verbose", "max_time", "comparison_noise")}
     return found._replace(settings=found.settings.but(**kept))
@@ -230,35 +231,22 @@ class _Calibration(NamedTuple):
 # --------------------------------------------------------------------------------------- folds
 
 
-@dataclass(frozen=True, eq=False)
-class _Folds:
-    """Which judgements are held out, and which are fitted to, several times; `by` says what keeps them apart."""
-
-    splits: list[tuple[IndexArray, IndexArray]]
-    by: str
-
-    def first(self, n_tested: int) -> _Folds:
-        """The first folds that together hold out so many judgements."""
-        tested = np.cumsum([len(test) for _, test in self.splits])
-        return replace(self, splits=self.splits[: int(np.searchsorted(tested, n_tested)) + 1])
-
-    @classmethod
-    def of(cls, judgements: Judgements, ids: Any, by: str, rng: np.random.Generator) -> _Folds:
-        """Hold out points, or groups; where that leaves too little to fit to, judgements; or nothing at all."""
-        if ids is not None:
-            splits = _split_points(judgements, ids.reshape(len(judgements), -1), rng)
-            if splits:
-                return cls(splits, by)
-        splits = _split_judgements(judgements, _N_FOLDS, rng)
-        return cls(splits, "judgements" if splits else "nothing")
+_Splits = list[tuple[IndexArray, IndexArray]]  # what is fitted to, and what is held out
 
 
-def _split_points(
-    judgements: Judgements, ids: IndexArray, rng: np.random.Generator
-) -> list[tuple[IndexArray, IndexArray]]:
+def _split(judgements: Judgements, ids: Any, by: str, rng: np.random.Generator) -> tuple[_Splits, str]:
+    """Hold out points, or groups; where that leaves too little to fit to, judgements; or nothing at all."""
+    splits = [] if ids is None else _split_points(judgements, ids.reshape(len(judgements), -1), rng)
+    if splits:
+        return splits, by
+    splits = _split_judgements(judgements, _N_FOLDS, rng)
+    return splits, "judgements" if splits else "nothing"
+
+
+def _split_points(judgements: Judgements, ids: IndexArray, rng: np.random.Generator) -> _Splits:
     """Hold out the judgements of the points of a part, and fit to those of the others.
 
-    Of a judgement between two parts, not all points are unseen.  Where points are in few judgements, it is held out if
+    Not all points of a judgement between two parts are unseen.  Where points are in few judgements, it is held out if
     half of them are; where they are in many, such judgements are neither fitted to nor held out, if enough are left.
     """
     n = len(judgements)
@@ -266,10 +254,10 @@ def _split_points(
     others = ~is_hub[ids]
     first = ids[np.arange(n), np.argmax(others, axis=1)]
     ends = np.where(others, ids, first[:, None])
-    found: list[tuple[IndexArray, IndexArray]] = []
+    found: _Splits = []
     many = _MANY_COMPARISONS if judgements.kind is Kind.COMPARISONS else _MANY_PER_POINT
     if ends.size >= many * len(np.unique(ends)):
-        for _ in range(2 if n <= _FEW_JUDGEMENTS else 1):
+        for _ in range(2 if n <= _DIVIDED_TWICE else 1):
             parts = divide_points(ends, _FEW_FOLDS, rng)[0][ends]
             for fold in range(_FEW_FOLDS):
                 inside = parts == fold
@@ -283,9 +271,7 @@ def _split_points(
     return found
 
 
-def _split_judgements(
-    judgements: Judgements, n_folds: int, rng: np.random.Generator
-) -> list[tuple[IndexArray, IndexArray]]:
+def _split_judgements(judgements: Judgements, n_folds: int, rng: np.random.Generator) -> _Splits:
     """Hold out judgements, each answer in about equal shares; of comparisons, a reversed answer is no other one."""
     order = rng.permutation(len(judgements))
     if judgements.kind is not Kind.COMPARISONS:
@@ -298,7 +284,7 @@ def _split_judgements(
     return found
 
 
-def _usable(judgements: Judgements, left_out: BoolArray, tested: BoolArray) -> list[tuple[IndexArray, IndexArray]]:
+def _usable(judgements: Judgements, left_out: BoolArray, tested: BoolArray) -> _Splits:
     """The fold, if it holds something out and leaves each answer to be fitted to.
 
     One judgement of a level that would not be left is fitted to after all.
@@ -343,11 +329,11 @@ class _HeldOut:
 class _Space:
     """The judgements in the coordinates of one prior, with the rows of each fold."""
 
-    def __init__(self, judgements: Judgements, settings: Settings, folds: _Folds) -> None:
+    def __init__(self, judgements: Judgements, settings: Settings, splits: _Splits) -> None:
         self.judgements, self.settings = judgements, settings
         self.prepared = UnitFreeProblem.of(judgements, settings, finds_null=False)
         self.lengths = None if self.prepared.centre is None else to_numpy(self.prepared.lengths)
-        self._folds = folds
+        self._splits = splits
         self._parts: dict[str, list[Objective]] = {}
 
     def objectives(self, noise: Noise) -> list[Objective]:
@@ -356,7 +342,7 @@ class _Space:
             rows, likelihood = self.prepared.rows, self.prepared.likelihood(noise)
             compared = np.arange(len(self.judgements), rows.n_rows)  # comparisons beside pairs are never held out
             parts = []
-            for train, _ in self._folds.splits:
+            for train, _ in self._splits:
                 part, arrays = rows.take(np.append(train, compared), *likelihood.row_arrays)
                 parts.append(Objective(part, likelihood.of_sample(part, arrays), Passes()))
             self._parts[noise.name] = parts
@@ -403,33 +389,7 @@ class _Space:
 class _Search:
     """Candidates that are tried on the same folds, one after another."""
 
-    def __init__(
-        self,
-        judgements: Judgements,
-        settings: Settings,
-        folds: _Folds,
-        ids: Any,
-        n_judgements: int,
-        has_plenty: bool,
-        n_points: float,
-        share_of_points: float,
-    ) -> None:
-        self.judgements, self.settings, self.folds, self.ids = judgements, settings, folds, ids
-        # So many judgements that a penalty hardly matters, and choosing must not take longer than the fit.
-        self.n_judgements, self.has_plenty = n_judgements, has_plenty
-        self.n_points, self.share_of_points = n_points, share_of_points  # of all judgements, and which the sample has
-        self.answers = _Answers(judgements)
-        self.weights = judgements.weights / judgements.weights.sum()
-        self.n = effective_number(np.asarray(judgements.weights))
-        self.tried: dict[_Candidate, _HeldOut] = {}
-        self._spaces: dict[str, _Space] = {}
-        held_out = np.zeros(len(judgements), dtype=np.intp)
-        for _, test in folds.splits:
-            held_out[test] += 1
-        self.times = held_out
-
-    @classmethod
-    def of(cls, judgements: Judgements, settings: Settings, groups: Any) -> _Search:
+    def __init__(self, judgements: Judgements, settings: Settings, groups: Any) -> None:
         """Take judgements into this process, a sample of many, and divide them into folds."""
         n, rng = len(judgements), settings.rng()
         gathered = judgements.in_memory()
@@ -440,9 +400,10 @@ class _Search:
             rare = np.flatnonzero(np.bincount(gathered.codes)[gathered.codes] == gathered.n_rarer)
             where = np.union1d(where, rare[:_MOST_USED])
             used = gathered.take(where).in_numpy()
-        used = replace(used, annotators=None)
-        known = settings.but(
-            price=_PRICE / effective_number(np.asarray(used.weights)),
+        self.n_judgements, self.judgements = n, replace(used, annotators=None)
+        self.n = effective_number(np.asarray(used.weights))
+        self.settings = settings.but(
+            price=_PRICE / self.n,
             device=None,
             verbose=0,
             max_time=None,
@@ -453,29 +414,40 @@ class _Search:
         else:
             numbered = np.unique(np.asarray(groups), return_inverse=True)[1].reshape(np.shape(groups))
             ids, by = numbered[where], "points" if np.ndim(groups) == 2 else "groups"
-        ids = None if ids is None else _by_appearance(_turned(ids, used))
-        n_points, share_of_points = _count_points(ids, len(used) / n)
-        has_plenty = min(n, n_points) >= _PLENTY * packed_size(judgements.n_columns)
-        is_quick = has_plenty and not (settings.chooses_rank or settings.noise == "auto")
-        folds = _Folds.of(used, ids, by, rng).first(_ENOUGH_OF_PLENTY if is_quick else _ENOUGH_HELD_OUT)
-        return cls(used, known, folds, ids if by else None, n, has_plenty, n_points, share_of_points)
+        self.ids: Any = None if ids is None else _by_appearance(_turned(ids, used))
+        # The points of all judgements, and the share of them that the sample has.
+        self.n_points, self.share_of_points = _count_points(self.ids, len(used) / n)
+        # So many judgements that a penalty hardly matters, and choosing must not take longer than the fit.
+        self.has_plenty = min(n, self.n_points) >= _PLENTY * packed_size(judgements.n_columns)
+        is_quick = self.has_plenty and not (settings.chooses_rank or settings.noise == "auto")
+        splits, self.held_out = _split(self.judgements, self.ids, by, rng)
+        n_tested = np.cumsum([len(test) for _, test in splits])
+        enough = _ENOUGH_OF_PLENTY if is_quick else _ENOUGH_HELD_OUT
+        self.splits = splits[: int(np.searchsorted(n_tested, enough)) + 1]
+        self.answers = _Answers(self.judgements)
+        self.weights = used.weights / used.weights.sum()
+        self.times = np.zeros(len(used), dtype=np.intp)  # that each is held out
+        for _, test in self.splits:
+            self.times[test] += 1
+        self.tested = self.times > 0
+        tested = self.weights[self.tested]
+        self.shares = tested / tested.sum()  # the weights of what is held out, summing to one
+        self.tried: dict[_Candidate, _HeldOut] = {}
+        self._spaces: dict[str, _Space] = {}
 
     # ------------------------------------------------------------------ one candidate
 
     def space(self, prior: str) -> _Space:
         if prior not in self._spaces:
-            self._spaces[prior] = _Space(self.judgements, self._with_prior(prior), self.folds)
+            settings = self.settings.but(
+                alpha=1.0 if self.settings.chooses_alpha else self.settings.alpha,
+                prior=self.settings.prior if prior == "metric" else prior,
+                rank=None,
+                flip_rate=0.0,
+                noise="logistic",
+            )
+            self._spaces[prior] = _Space(self.judgements, settings, self.splits)
         return self._spaces[prior]
-
-    def _with_prior(self, prior: str) -> Settings:
-        given = self.settings.prior
-        return self.settings.but(
-            alpha=1.0 if self.settings.chooses_alpha else self.settings.alpha,
-            prior=given if prior == "metric" else prior,
-            rank=None,
-            flip_rate=0.0,
-            noise="logistic",
-        )
 
     def attempt(self, candidate: _Candidate, near: _HeldOut | None = None) -> _HeldOut:
         """Fit a candidate to each fold, from the fits of another one, and judge it by what was held out."""
@@ -486,9 +458,7 @@ class _Search:
         space, noise = self.space(candidate.prior), get_noise(candidate.noise)
         margins = np.zeros((len(self.judgements), self.answers.n_margins))
         states: list[State] = []
-        for number, (objective, (train, test)) in enumerate(
-            zip(space.objectives(noise), self.folds.splits, strict=True)
-        ):
+        for number, (objective, (train, test)) in enumerate(zip(space.objectives(noise), self.splits, strict=True)):
             start = None if near is None or not near.states else near.states[number]
             state = self._solve(space, objective, candidate, len(train), start)
             states.append(state)
@@ -603,26 +573,13 @@ class _Search:
         """How many margins say as much about their calibration as one that shares no point with others."""
         identity = np.eye(1, features[0].shape[1])[0]
         _, first, _ = self.answers.losses([each @ identity for each in features], rows, noise, 2)
-        scores = sum(each * (shares * slope)[:, None] for each, slope in zip(features, first, strict=True))
-        found = []
-        for column in np.asarray(scores).T:
-            deviations = column - column.sum() * shares
-            independent = float(deviations @ deviations)
-            if independent > 0.0:
-                found.append(variance_of_sum(deviations, self.ids[rows]) / independent)
-        return max(found, default=1.0)
+        scores = np.asarray(sum(each * (shares * slope)[:, None] for each, slope in zip(features, first, strict=True)))
+        return max(self._design_effects((column - column.sum() * shares for column in scores.T), rows), default=1.0)
 
-    @cached_property
-    def tested(self) -> BoolArray:
-        found: BoolArray = self.times > 0
-        return found
-
-    @cached_property
-    def shares(self) -> FloatArray:
-        """The weights of what was held out, summing to one."""
-        tested = self.weights[self.tested]
-        found: FloatArray = tested / tested.sum()
-        return found
+    def _design_effects(self, deviations: Iterable[FloatArray], rows: BoolArray) -> list[float]:
+        """How many times as large the variance of each sum is as if judgements shared no points."""
+        independent = ((each, float(each @ each)) for each in deviations)
+        return [variance_of_sum(each, self.ids[rows]) / square for each, square in independent if square > 0.0]
 
     @cached_property
     def n_tested(self) -> float:
@@ -646,7 +603,7 @@ class _Search:
         """Try candidates in turn, and return the settings for all judgements."""
         settings = self.settings
         centre = self._centres()
-        if not self.folds.splits:
+        if not self.splits:
             return self._without_folds(centre)
         best: _HeldOut | None = None
         try:
@@ -829,7 +786,7 @@ class _Search:
         return best
 
     def _choose_flips_of_plenty(self, best: _HeldOut) -> _HeldOut:
-        """The rate that the margins of all judgements suggest: so many per parameter are hardly overfitted."""
+        """The rate that the margins of all judgements suggest: that many per parameter are hardly overfitted."""
         space, state = self.space(best.candidate.prior), best.states[0]
         thresholds = state.thresholds[: self.judgements.n_thresholds]
         margins = space.squared(state)[:, None] - (thresholds if len(thresholds) else 0.0)
@@ -857,7 +814,7 @@ class _Search:
 
     def _best_rate(self, right: FloatArray) -> float:
         """The likeliest flip rate, given the probability of each answer without flips: concave in it."""
-        low, high = 0.0, _LARGEST_FLIP_RATE
+        low, high = 0.0, _LARGEST_CHOSEN_RATE
         unit_floor, unit_kept = self.answers.floor(1e-6)
         slope_floor, slope_kept = unit_floor / 1e-6, (unit_kept - 1.0) / 1e-6  # both are linear in the rate
 
@@ -907,10 +864,10 @@ class _Search:
         refined = candidate.flip_rate if has_plenty_of_flips else rate
         if not (is_set or is_plain or has_plenty_of_flips or rate == 0.0):
             refined = self._refined_rate(best, rate)
-        refined = refined if refined >= _LEAST_RATE else 0.0
+        refined = refined if refined >= _LEAST_CHOSEN_RATE else 0.0
         assert alpha is not None
         if settings.chooses_alpha and candidate.prior == "zero":
-            alpha = min(alpha, _LEFT * self.space("zero").largest_alpha(noise, refined))
+            alpha = min(alpha, _MOST_OF_LARGEST_ALPHA * self.space("zero").largest_alpha(noise, refined))
         calibration = _Calibration()
         flips: Any = settings.flip_rate
         if isinstance(flips, str) and flips == "auto":
@@ -965,14 +922,11 @@ class _Search:
 
     def _design_effect(self, best: _HeldOut, near: list[_HeldOut]) -> float:
         """How many judgements say as much about these candidates as one that shares no point with others."""
-        found = [1.0]
-        for each in near:
-            difference = (each.losses - best.losses)[self.tested]
-            deviations = (difference - float(self.shares @ difference)) * self.shares
-            independent = float(deviations @ deviations)
-            if self.ids is not None and independent > 0.0:
-                found.append(variance_of_sum(deviations, self.ids[self.tested]) / independent)
-        return float(np.median(found[1:] or found))
+        if self.ids is None:
+            return 1.0
+        differences = [(each.losses - best.losses)[self.tested] for each in near]
+        deviations = [(each - float(self.shares @ each)) * self.shares for each in differences]
+        return float(np.median(self._design_effects(deviations, self.tested) or [1.0]))
 
     def _refined_rate(self, best: _HeldOut, rate: float) -> float:
         """The rate that suits held-out margins best, times the weight of candidates with flips."""
@@ -1001,7 +955,7 @@ class _Search:
             n_held_out=int(np.sum(self.tested)),
             n_used=len(self.judgements),
             n_judgements=self.n_judgements,
-            held_out=self.folds.by,
+            held_out=self.held_out,
             table=tuple(table),
         )
 
@@ -1078,8 +1032,7 @@ def _turned(ids: IndexArray, judgements: Judgements) -> IndexArray:
     """The points of each comparison in the order of the answer: (a, b, c) reversed is (a, c, b)."""
     if judgements.kind is not Kind.COMPARISONS or ids.ndim == 1:
         return ids
-    reversed_order = [0, 2, 1] if ids.shape[1] == 3 else [2, 3, 0, 1]
-    return np.where(judgements.is_far[:, None], ids, ids[:, reversed_order])
+    return np.where(judgements.is_far[:, None], ids, ids[:, TURNED[ids.shape[1]]])
 
 
 def _count_points(ids: IndexArray | None, share: float) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from closefar.model import Metric
 
 
 _MOST_NEIGHBOURS = 20  # that vote on the class of a point
-_FEWEST_NEIGHBOURS = 3
+_FEWEST_NEIGHBOURS = 3  # enough for a majority
 
 # The share of the distance in all columns, relative to that along the directions that separate the classes.
 _ALL_COLUMNS = 0.3
@@ -44,14 +44,14 @@ _ADDED_VOTES = 0.5
 
 # Normal priors of the sharpness and of the intercepts of the classes: they matter to few points only.
 _SHARPNESS = (1.0, 3.0)
-_INTERCEPT_WIDTH = 3.0
-_LARGEST_SHARPNESS = 20.0
-_SMALLEST_WEIGHT = 1e-6
+_INTERCEPT_WIDTH = 3.0  # standard deviation, in log odds
+_LARGEST_SHARPNESS = 20.0  # a bound for the search, six standard deviations of the prior away
+_SMALLEST_WEIGHT = 1e-6  # of a share of wrong labels in the average: less changes no digit that is shown
 
 # Neighbours are looked for among this many points, and the model is fitted to this many, drawn at random if there are
 # more.
 _MOST_REFERENCES = 20_000
-_MOST_FITTED = 5_000
+_MOST_FITTED = 5_000  # points
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,11 +235,15 @@ def class_pairs(
     return np.vstack([index, index])[kept], labels[kept], weights[kept]
 
 
+def _by_class(codes: IndexArray) -> tuple[IndexArray, IndexArray, IndexArray]:
+    """The points in the order of their classes, and the number of each class and where it starts."""
+    counts = np.bincount(codes)
+    return np.argsort(codes, kind="stable"), counts, np.cumsum(counts) - counts
+
+
 def _of_one_class(codes: IndexArray, n_pairs: int, rng: np.random.Generator) -> IndexArray:
     """A random point whose class has another one, and a random other point of that class."""
-    order = np.argsort(codes, kind="stable")
-    counts = np.bincount(codes)
-    starts = np.cumsum(counts) - counts
+    order, counts, starts = _by_class(codes)
     place = np.empty(len(codes), dtype=np.int64)
     place[order] = np.arange(len(codes))
     anchors = np.flatnonzero(counts[codes] > 1)
@@ -253,9 +257,7 @@ def _of_one_class(codes: IndexArray, n_pairs: int, rng: np.random.Generator) -> 
 
 def _of_two_classes(codes: IndexArray, n_pairs: int, rng: np.random.Generator) -> IndexArray:
     """A random point, and a random point of another class."""
-    order = np.argsort(codes, kind="stable")
-    counts = np.bincount(codes)
-    starts = np.cumsum(counts) - counts
+    order, counts, starts = _by_class(codes)
     first = rng.integers(len(codes), size=n_pairs)
     size, start = counts[codes[first]], starts[codes[first]]
     place = (rng.random(n_pairs) * (len(codes) - size)).astype(np.int64)  # among the points of the other classes
@@ -269,7 +271,7 @@ _CLASS_FOLDS = 3  # each blend is learned on two thirds of the points
 
 # Held-out points are scored by this many neighbours, with as many votes added for each class.
 _N_NEIGHBOURS = (3, 7)
-_NEIGHBOUR_METRIC_ADDED_VOTES = 0.3
+_NEIGHBOUR_METRIC_ADDED_VOTES = 0.3  # for each class
 
 # Blends are compared on this many points, drawn at random if there are more.
 _MOST_SCORED = 6_000

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
+from functools import cached_property, partial
 
 import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi2
 
-from closefar.arrays import Array, FloatArray
+from closefar.arrays import Array, FloatArray, to_numpy
 from closefar.errors import setting
-from closefar.fitting.progress import Checkpoint, Progress, display
+from closefar.fitting.progress import Checkpoint, ShownSteps, display
 from closefar.fitting.result import ComparisonNoise, FitStatistics, NoiseChoice, sums_of_margins
 from closefar.fitting.settings import Settings
 from closefar.judgements import Judgements, Kind
@@ -75,25 +74,19 @@ def likelihood_of(
     Judgements of the kinds in `turned` say the opposite: close for far, the last level for the first, the other order
     of a comparison.
     """
-    found = _uncentred(judgements, rows, noise, width, turned)
-    return found if lengths is None else Centred(found, lengths, price)
-
-
-def _uncentred(judgements: Judgements, rows: Rows, noise: Noise, width: float, turned: Collection[Kind]) -> Likelihood:
-    shares = judgements.shares_in(rows)
-    if is_plain(judgements) or (judgements.kind is Kind.COMPARISONS and judgements.annotators is None):
+    shares, is_compared = judgements.shares_in(rows), judgements.kind is Kind.COMPARISONS
+    if is_plain(judgements) or (is_compared and judgements.annotators is None):
         signs = judgements.signs_in(rows)
         signs = -signs if judgements.kind in turned else signs
-        is_compared = judgements.kind is Kind.COMPARISONS
-        return Compared(noise, signs, shares) if is_compared else CloseFar(noise, signs, shares)
-    n_levels, codes = judgements.n_levels, judgements.codes_in(rows)
-    if turned:
-        codes = rows.map(lambda codes: _turned(codes, n_levels, turned), codes)
-    if judgements.annotators is None:
-        return Graded(noise, codes, shares, n_levels)
-    precision = 1.0 / (width**2 * judgements.total_weight)
-    n_groups = len(judgements.annotators.names)
-    return Graded(noise, codes, shares, n_levels, judgements.groups_in(rows), n_groups, precision)
+        found: Likelihood = (Compared if is_compared else CloseFar)(noise, signs, shares)
+    else:
+        n_levels, codes, groups = judgements.n_levels, judgements.codes_in(rows), judgements.annotators
+        if turned:
+            codes = rows.map(partial(_turned, n_levels=n_levels, turned=turned), codes)
+        precision = 1.0 / (width**2 * judgements.total_weight)
+        of_groups = () if groups is None else (judgements.groups_in(rows), len(groups.names), precision)
+        found = Graded(noise, codes, shares, n_levels, *of_groups)
+    return found if lengths is None else Centred(found, lengths, price)
 
 
 def _turned(codes: Array, n_levels: int, turned: Collection[Kind]) -> Array:
@@ -118,30 +111,19 @@ def flipped_likelihood(likelihood: Likelihood, settings: Settings, total_weight:
     if isinstance(likelihood, Centred):
         inner = flipped_likelihood(likelihood.inner, settings, total_weight)
         return CentredFlips(inner, likelihood.lengths, likelihood.price)
-    has_two = settings.has_two_rates
-    if isinstance(likelihood, Compared):
-        return FlippedGraded(_as_graded(likelihood), SharedRate.of(_one(rate), 1))
+    one, two = (0.0, rate) if isinstance(rate, tuple) else (rate or 0.0, (0.0, 0.0))  # where the search begins
+    if isinstance(likelihood, Compared):  # comparisons beside no pairs at all, whose codes are 1 and 2
+        graded = Graded(likelihood.noise, (3.0 - likelihood.signs) * 0.5, likelihood.weights, n_levels=1)
+        return FlippedGraded(graded, SharedRate.of(one, 1))
     if isinstance(likelihood, CloseFar):
-        start: float | tuple[float, float] = (0.0, 0.0) if has_two else 0.0
-        return FlippedCloseFar(likelihood.noise, likelihood.signs, likelihood.weights, start if rate is None else rate)
+        start: FlipRate = two if settings.has_two_rates else one
+        return FlippedCloseFar(likelihood.noise, likelihood.signs, likelihood.weights, start)
     assert isinstance(likelihood, Graded)
-    if has_two:
-        return FlippedGraded(likelihood, SideRates(*(rate if isinstance(rate, tuple) else (0.0, 0.0))))
+    if settings.has_two_rates:
+        return FlippedGraded(likelihood, SideRates(*two))
     if rate is None and likelihood.n_groups > 0:
         return FlippedGraded(likelihood, RateOfEach.none(likelihood.n_groups, total_weight))
-    return FlippedGraded(likelihood, SharedRate.of(_one(rate), likelihood.n_levels))
-
-
-def _one(rate: float | tuple[float, float] | None) -> float:
-    """The rate to start from, or to keep."""
-    assert not isinstance(rate, tuple)
-    return 0.0 if rate is None else rate
-
-
-def _as_graded(likelihood: Compared) -> Graded:
-    """Comparisons beside no pairs at all, whose codes are 1 and 2."""
-    codes = (3.0 - likelihood.signs) * 0.5
-    return Graded(likelihood.noise, codes, likelihood.weights, n_levels=1)
+    return FlippedGraded(likelihood, SharedRate.of(one, likelihood.n_levels))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -154,9 +136,9 @@ def _as_graded(likelihood: Compared) -> Graded:
 
 # The widths that are tried, in standard deviations of the noise, and how precisely one is estimated.
 _WIDTHS = np.geomspace(1e-2, 1e2, 801)
-_WIDTH_ACCURACY = 0.02
-_MOST_WIDTH_ROUNDS = 8
-_WIDTH_TOL = 1e-4
+_WIDTH_ACCURACY = 0.02  # relative, far below the standard error that a few annotators leave
+_MOST_WIDTH_ROUNDS = 8  # a bound: they end when the width no longer changes
+_WIDTH_TOL = 1e-4  # of the fits on the way, in nats per judgement
 
 # An annotator about whom the judgements say less than this share of what the prior says does not tell the width.
 _LEAST_TOLD = 1e-3
@@ -210,10 +192,6 @@ class _Found:
         """The state from which to go on, with flip rates if there are any."""
         return replace(self.solution.state, rates=None if self.flipped is None else self.flipped.rates)
 
-    @property
-    def was_interrupted(self) -> bool:
-        return self.solution.certificate.outcome is Outcome.INTERRUPTED
-
     def information(self, total_weight: float) -> FloatArray:
         """The information on the thresholds and the strictness of each annotator, prior included, whatever M is.
 
@@ -228,71 +206,6 @@ class _Found:
         if isinstance(here.likelihood, Centred):  # its multiple is a part of M
             second = np.roll(second, 1, axis=(0, 1))
         return total_weight * _without_others(second, len(self.thresholds))
-
-
-@dataclass(frozen=True, eq=False)
-class _Attempt:
-    """Judgements with one noise, to be solved for; annotators' strictness has a prior of any width.
-
-    With the `lengths` of a centre, its multiple is the last of the thresholds.  `keep` is called with each state.
-    """
-
-    noise: Noise
-    rows: Rows
-    judgements: Judgements
-    settings: Settings
-    lengths: Array
-    passes: Passes
-    keep: Callable[[State], None] | None = None
-
-    def solve(self, start: State | None, width: float = np.inf, options: Options | None = None) -> _Found:
-        """The solution, with the flips that the settings ask for; `start` may have flip rates to begin with."""
-        judgements, settings, options = self.judgements, self.settings, options or self.settings.options
-        price, watch = settings.price, Progress(self.passes, options.tol, self.keep)
-        likelihood = likelihood_of(judgements, self.rows, self.noise, lengths=self.lengths, price=price, width=width)
-        flipped = flipped_likelihood(likelihood, settings, judgements.total_weight)
-        objective, rng = Objective(self.rows, likelihood, self.passes), settings.rng()
-        if flipped is None:
-            return _Found(objective, solve(objective, options, rng=rng, watch=watch, start=start), None)
-        if start is not None and start.rates is not None:
-            flipped = flipped.with_rates(start.rates)
-        estimate = settings.estimates_flips
-        found = solve_with_flips(objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start)
-        return _Found(objective, *found)
-
-    def solve_annotated(self, start: State | None) -> tuple[_Found, Strictness]:
-        """Solve for the strictness of each annotator as well, with the width of its prior set or estimated."""
-        width, near = self.settings.known_width, None
-        if width is None:
-            width, near = self.estimate_width(start)
-            start = near.state
-        found = self.solve(start, width) if near is None or not near.was_interrupted else near
-        n, flips = self.judgements.n_thresholds, getattr(found.flipped, "flips", None)
-        information = found.information(self.judgements.total_weight)
-        # Few judgements may not determine the thresholds at all; strictness has a prior.
-        errors = np.sqrt(np.diag(np.linalg.inv(_without_others(information, len(information) - n))))
-        shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
-        return found, Strictness(width, found.thresholds[n:], errors, shares)
-
-    def estimate_width(self, start: State | None) -> tuple[float, _Found]:
-        """Maximise the marginal likelihood of the width, by Laplace's approximation around one solution after another.
-
-        Returns the width, and the last of the solutions.
-        """
-        options = replace(self.settings.options, tol=max(self.settings.options.tol, _WIDTH_TOL))
-        width, n = self.noise.std, self.judgements.n_thresholds
-        for _ in range(_MOST_WIDTH_ROUNDS):
-            found = self.solve(start, width, options)
-            start = found.state
-            if found.was_interrupted or supervisor().timed_out:
-                break
-            information = found.information(self.judgements.total_weight)
-            told = _without_others(information, len(information) - n)
-            told[np.diag_indices_from(told)] -= width**-2
-            before, width = width, _best_width(told, found.thresholds[n:], width, self.noise.std)
-            if abs(np.log(width / before)) < _WIDTH_ACCURACY:
-                break
-        return width, found
 
 
 def _without_others(information: FloatArray, n: int) -> FloatArray:
@@ -354,51 +267,28 @@ def choose_noise(row_losses: Mapping[str, FloatArray], weights: FloatArray) -> N
     if not row_losses:
         raise ValueError("row_losses must contain the losses of at least one noise model; got none.")
     shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
-    return choice_from(list(row_losses), sums_of_losses(list(row_losses.values()), shares))
+    return choice_from(list(row_losses), sums_of_losses(shares, *row_losses.values()))
 
 
-def sums_of_losses(losses: Sequence[Array], shares: Array) -> FloatArray:
-    """Sums over some pairs, from which `choice_from` chooses between the models with these losses of each pair.
-
-    The first line is the mean loss of each model and the sum of squared shares; the others are, for each pair of
-    models, the sums of their difference d: of w d, of w^2 d and of w^2 d^2.
-    """
-    xp = array_namespace(shares)
-    squares = shares * shares
-    sums = np.zeros((1 + len(losses) ** 2, max(len(losses) + 1, 3)))
-    sums[0, : len(losses)] = [float(xp.vecdot(shares, each)) for each in losses]
-    sums[0, len(losses)] = float(xp.sum(squares))
-    for line, (left, right) in enumerate(product(losses, losses), start=1):
-        if left is not right:
-            difference = left - right
-            weighted = squares * difference
-            sums[line, :3] = [
-                float(xp.vecdot(shares, difference)),
-                float(xp.sum(weighted)),
-                float(xp.vecdot(weighted, difference)),
-            ]
-    return sums
+def sums_of_losses(shares: Array, *losses: Array) -> FloatArray:
+    """Products of a line of ones and the losses of each model, weighted by the shares of pairs and by their squares."""
+    lines = array_namespace(shares).stack([0.0 * shares + 1.0, *losses])
+    return np.stack([to_numpy((weights * lines) @ lines.T) for weights in (shares, shares * shares)])
 
 
 def choice_from(names: Sequence[str], sums: FloatArray) -> NoiseChoice:
     """Choose between models from the `sums_of_losses` of all pairs."""
-    n = len(names)
-    losses = dict(zip(names, sums[0, :n].tolist(), strict=True))
-    best = min(losses, key=lambda name: losses[name])
-    between = sums[1:].reshape(n, n, -1)[:, names.index(best)]
-    comparison = {
-        name: {"loss": losses[name], "difference": losses[name] - losses[best], "z": _z(line[:3], sums[0, n])}
-        for name, line in zip(names, between, strict=True)
-    }
-    alike = [name for name in losses if name != best and comparison[name]["z"] < _CLEAR_Z]
-    return NoiseChoice(best, comparison, _warning(best, alike, comparison))
-
-
-def _z(differences: FloatArray, squares: float) -> float:
-    """A mean difference divided by its standard error, the root of the sum of w^2 (d - mean)^2."""
-    mean, linear, square = differences
-    variance = square - 2.0 * mean * linear + mean**2 * squares
-    return float(mean / np.sqrt(variance)) if variance > 0.0 else 0.0
+    means, products = sums[0, 0, 1:], sums[1]
+    best = int(np.argmin(means))
+    comparison = {}
+    for place, name in enumerate(names):
+        difference = float(means[place] - means[best])
+        contrast = np.append(-difference, np.eye(len(names))[place] - np.eye(len(names))[best])
+        variance = float(contrast @ products @ contrast)  # the sum of w^2 (d - mean)^2, with d the difference of a pair
+        z = difference / math.sqrt(variance) if variance > 0.0 else 0.0
+        comparison[name] = {"loss": float(means[place]), "difference": difference, "z": z}
+    alike = [name for name in names if name != names[best] and comparison[name]["z"] < _CLEAR_Z]
+    return NoiseChoice(names[best], comparison, _warning(names[best], alike, comparison))
 
 
 def _warning(best: str, alike: list[str], comparison: dict[str, dict[str, float]]) -> str | None:
@@ -421,50 +311,38 @@ def profile_noise(loss_at: Callable[[float], tuple[float, float]], n_judgements:
     `loss_at` is the minimum over all other parameters of the mean loss of as many judgements as this, and its
     derivative in the logarithm of the noise.
     """
-    found: dict[float, float] = {}
-    slopes: dict[float, float] = {}
+    found: dict[float, tuple[float, float]] = {}
 
-    def profile(log_noise: float) -> float:
+    def profile(log_noise: float) -> tuple[float, float]:
         if log_noise not in found:
-            found[log_noise], slopes[log_noise] = loss_at(math.exp(log_noise))
+            found[log_noise] = loss_at(math.exp(log_noise))
         return found[log_noise]
 
-    def slope(log_noise: float) -> float:
-        profile(log_noise)
-        return slopes[log_noise]
-
     minimize_scalar(
-        profile, bounds=(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO), method="bounded", options={"xatol": _SEARCH_WIDTH}
+        lambda place: profile(place)[0],
+        bounds=(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO),
+        method="bounded",
+        options={"xatol": _SEARCH_WIDTH},
     )
-    centre = min(found, key=lambda place: found[place])
-    below = max((place for place in found if place < centre and slopes[place] < 0.0), default=centre)
-    above = min((place for place in found if place > centre and slopes[place] > 0.0), default=centre)
-    if slopes[centre] != 0.0 and below < above:
-        low, high = (below, centre) if slopes[centre] > 0.0 else (centre, above)
-        centre = brentq(slope, low, high, xtol=_ESTIMATE_WIDTH) if low < high else centre
-    least = profile(centre)
-    limit = least + float(chi2.isf(1.0 - INTERVAL_LEVEL, 1)) / (2.0 * n_judgements)
+    centre = min(found, key=lambda place: found[place][0])
+    slope = found[centre][1]
+    below = max((place for place in found if place < centre and found[place][1] < 0.0), default=centre)
+    above = min((place for place in found if place > centre and found[place][1] > 0.0), default=centre)
+    low, high = (below, centre) if slope > 0.0 else (centre, above)
+    if slope != 0.0 and low < high:
+        centre = brentq(lambda place: profile(place)[1], low, high, xtol=_ESTIMATE_WIDTH)
+    limit = profile(centre)[0] + float(chi2.isf(1.0 - INTERVAL_LEVEL, 1)) / (2.0 * n_judgements)
     ends: list[float] = []
     for end, beyond in ((-_LARGEST_LOG_RATIO, 0.0), (_LARGEST_LOG_RATIO, math.inf)):
-        inside, outside = _around(found, limit, centre, end)
         # A fit at the end itself is slow, and needed only if nothing nearer is too large.
-        is_bounded = found.get(outside, -math.inf) > limit or profile(outside) > limit
-        root = brentq(lambda place: profile(place) - limit, inside, outside, xtol=_END_WIDTH) if is_bounded else None
+        known = [place for place in found if min(centre, end) < place < max(centre, end)]
+        places = [centre, *sorted(known, reverse=end < centre), end]
+        outside = next(place for place in places if place == end or found[place][0] > limit)
+        inside = places[places.index(outside) - 1]
+        is_bounded = profile(outside)[0] > limit
+        root = brentq(lambda place: profile(place)[0] - limit, inside, outside, xtol=_END_WIDTH) if is_bounded else None
         ends.append(beyond if root is None else math.exp(root))
-    low, high = ends
-    return ComparisonNoise(math.exp(centre), (low, high))
-
-
-def _around(found: dict[float, float], limit: float, centre: float, end: float) -> tuple[float, float]:
-    """The last known place within the limit on the way from the centre to an end, and the first one beyond it."""
-    inside = centre
-    for place in sorted(
-        (each for each in found if (each - centre) * (end - centre) > 0.0), key=lambda at: abs(at - centre)
-    ):
-        if found[place] > limit:
-            return inside, place
-        inside = place
-    return inside, end
+    return ComparisonNoise(math.exp(centre), (ends[0], ends[1]))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -526,12 +404,15 @@ class Solved:
     @property
     def losses(self) -> Array:
         """-log P of each judgement of any kind, as a handle."""
-        judgements, squared = self.judgements, self.solution.squared
+        judgements, rows, squared = self.judgements, self.rows, self.solution.squared
+        if is_plain(judgements):  # exact, where a probability would be too small for a number
+            of_labels = partial(_label_losses, noise=self.noise, threshold=self.threshold, flip_rate=self.flip_rate)
+            return rows.map(of_labels, squared, judgements.signs_in(rows))
         if self.flipped is None:
-            probability = likelihood_of(judgements, self.rows, self.noise).right
+            probability = likelihood_of(judgements, rows, self.noise).right
         else:
             probability = self.flipped.probabilities
-        return self.rows.map(_neg_log, probability(self.rows, squared, self.solution.thresholds))
+        return rows.map(_neg_log, probability(rows, squared, self.solution.thresholds))
 
     def statistics(self, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
         """The statistics of the judgements, in one sweep over their squared distances."""
@@ -547,27 +428,13 @@ class Solved:
 def most_likely(solved: dict[str, Solved]) -> NoiseChoice:
     """Choose between solutions for the same judgements, by the names of their noises."""
     first, *_ = solved.values()
-    rows, judgements = first.rows, first.judgements
-    if not is_plain(judgements):
-        losses = [each.losses for each in solved.values()]
-        return choice_from(list(solved), np.sum(rows.parts(_sums_of, judgements.shares_in(rows), *losses), axis=0))
-    models = [(each.noise, each.threshold, each.flip_rate) for each in solved.values()]
-    squared = [each.solution.squared for each in solved.values()]
-    parts = rows.parts(partial(_sums, models), judgements.signs_in(rows), judgements.shares_in(rows), *squared)
+    losses = [each.losses for each in solved.values()]
+    parts = first.rows.parts(sums_of_losses, first.judgements.shares_in(first.rows), *losses)
     return choice_from(list(solved), np.sum(parts, axis=0))
 
 
-def _sums_of(shares: Array, *losses: Array) -> FloatArray:
-    return sums_of_losses(losses, shares)
-
-
-def _sums(models: list[tuple[Noise, float, FlipRate]], signs: Array, shares: Array, *squared: Array) -> FloatArray:
-    """The sums of -log P(label) of each noise, threshold and flip rate, by its squared distances."""
-    losses = [
-        label_losses(noise, signs * (each - threshold), rate, signs > 0)
-        for (noise, threshold, rate), each in zip(models, squared, strict=True)
-    ]
-    return sums_of_losses(losses, shares)
+def _label_losses(squared: Array, signs: Array, noise: Noise, threshold: float, flip_rate: FlipRate) -> Array:
+    return label_losses(noise, signs * (squared - threshold), flip_rate, signs > 0)
 
 
 def _neg_log(probability: Array) -> Array:
@@ -642,7 +509,7 @@ class UnitFreeProblem:
             )
         return np.asarray(factor / np.sqrt(mean), dtype=np.float64)
 
-    @property
+    @cached_property
     def lengths(self) -> Array:
         """The squared distance of each row by the centre, as a handle; None without one."""
         return None if self.centre is None else self.rows.squared_distances(self.centre)
@@ -654,8 +521,8 @@ class UnitFreeProblem:
             factor = factor_in_rows(self.rows, self.source, self.judgements.shares_in(self.source), metric.factor)
         return factor
 
-    def likelihood(self, noise: Noise) -> Likelihood:
-        return likelihood_of(self.judgements, self.rows, noise, lengths=self.lengths, price=self.price)
+    def likelihood(self, noise: Noise, width: float = np.inf) -> Likelihood:
+        return likelihood_of(self.judgements, self.rows, noise, lengths=self.lengths, price=self.price, width=width)
 
     def solve(self, settings: Settings, state: State | None) -> tuple[Solved, NoiseChoice | None]:
         """The solution for the given noise or, of several, for the one with the highest likelihood."""
@@ -671,27 +538,79 @@ class UnitFreeProblem:
 
     def _solve(self, noise: Noise, settings: Settings, start: State | None) -> Solved:
         """Return the solution with the flip rates; it includes the centre that a penalty shrinks to."""
-        rows, judgements, lengths, keep = self.rows, self.judgements, self.lengths, None
+        keep = None
         if self.checkpoint is not None:
-            last = self.checkpoint.state(noise.name, rows.n_columns)
+            last = self.checkpoint.state(noise.name, self.rows.n_columns)
             # At known rates the search begins at the solution without flips, which a state before it is not.
             has_begun = last is not None and (last.rates is not None or settings.known_flip_rate in (None, 0.0))
             start = last if has_begun else start
             keep = partial(self.checkpoint.keep, noise.name)
-        attempt, strictness = _Attempt(noise, rows, judgements, settings, lengths, Passes(), keep), None
-        if judgements.annotators is None:
-            found = attempt.solve(start)
+        attempt, strictness = partial(self._attempt, noise, settings, ShownSteps(Passes(), keep)), None
+        if self.judgements.annotators is None:
+            found = attempt(start)
         else:
-            found, strictness = attempt.solve_annotated(start)
+            found, strictness = self._with_strictness(attempt, noise, settings, start)
         flipped = found.flipped.inner if isinstance(found.flipped, CentredFlips) else found.flipped
-        return Solved(rows, judgements, self.with_centre(found.solution, lengths), noise, flipped, strictness)
+        return Solved(self.rows, self.judgements, self.with_centre(found.solution), noise, flipped, strictness)
 
-    def with_centre(self, solution: Solution, lengths: Array) -> Solution:
+    def _attempt(
+        self,
+        noise: Noise,
+        settings: Settings,
+        watch: ShownSteps,
+        start: State | None,
+        width: float = np.inf,
+        options: Options | None = None,
+    ) -> _Found:
+        """The solution, with the flips that the settings ask for; `start` may have flip rates to begin with."""
+        options, likelihood, rng = options or settings.options, self.likelihood(noise, width), settings.rng()
+        flipped = flipped_likelihood(likelihood, settings, self.judgements.total_weight)
+        objective = Objective(self.rows, likelihood, watch.passes)
+        if flipped is None:
+            return _Found(objective, solve(objective, options, rng=rng, watch=watch, start=start), None)
+        if start is not None and start.rates is not None:
+            flipped = flipped.with_rates(start.rates)
+        estimate = settings.estimates_flips
+        found = solve_with_flips(objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start)
+        return _Found(objective, *found)
+
+    def _with_strictness(
+        self, attempt: Callable[..., _Found], noise: Noise, settings: Settings, start: State | None
+    ) -> tuple[_Found, Strictness]:
+        """Solve for the strictness of each annotator as well, with the width of its prior set or estimated.
+
+        The estimate maximises the marginal likelihood of the width, by Laplace's approximation around one solution
+        after another.
+        """
+        n, total, width = self.judgements.n_thresholds, self.judgements.total_weight, settings.known_width
+        is_over = False
+        if width is None:
+            options = replace(settings.options, tol=max(settings.options.tol, _WIDTH_TOL))
+            width = noise.std
+            for _ in range(_MOST_WIDTH_ROUNDS):
+                found = attempt(start, width, options)
+                start, is_over = found.state, found.solution.certificate.outcome is Outcome.INTERRUPTED
+                if is_over or supervisor().timed_out:
+                    break
+                information = found.information(total)
+                told = _without_others(information, len(information) - n)
+                told[np.diag_indices_from(told)] -= width**-2
+                before, width = width, _best_width(told, found.thresholds[n:], width, noise.std)
+                if abs(np.log(width / before)) < _WIDTH_ACCURACY:
+                    break
+        found = found if is_over else attempt(start, width)
+        flips, information = getattr(found.flipped, "flips", None), found.information(total)
+        # Few judgements may not determine the thresholds at all; strictness has a prior.
+        errors = np.sqrt(np.diag(np.linalg.inv(_without_others(information, len(information) - n))))
+        shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
+        return found, Strictness(width, found.thresholds[n:], errors, shares)
+
+    def with_centre(self, solution: Solution) -> Solution:
         """Add the multiple of the centre to M, and take it out of the thresholds."""
         if self.centre is None:
             return solution
         *thresholds, multiple = solution.thresholds
-        squared = solution.squared + float(multiple) * lengths
+        squared = solution.squared + float(multiple) * self.lengths
         factor = self.whole_factor(solution.factor, float(multiple))
         return replace(solution, factor=factor, thresholds=np.array(thresholds), squared=squared)
 

@@ -12,9 +12,8 @@ import threading
 import time
 import warnings
 import zipfile
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from os import PathLike
@@ -42,20 +41,11 @@ class Display:
 
     def __init__(self, verbose: int = 0) -> None:
         self.verbose = int(verbose)
-        self._status: Any = None
+        # A line that updates while fits are under way, where there is a terminal for it.
+        self.status: Any = _rich_status() if self.verbose == 1 else None
         self._stage = ""
         self._last_shown = -math.inf
         self._begun = time.monotonic()
-
-    @contextmanager
-    def open(self) -> Iterator[None]:
-        """Show a line that updates while this is open, where there is a terminal for it."""
-        self._status = _rich_status() if self.verbose == 1 else None
-        if self._status is None:
-            yield
-            return
-        with self._status:
-            yield
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -66,8 +56,8 @@ class Display:
         before, self._stage = self._stage, name
         timer = threading.Timer(_QUIET, self.say, [f"{name} ..."])
         timer.daemon = True
-        if self._status is not None:
-            self._status.update(name)
+        if self.status is not None:
+            self.status.update(name)
         else:
             timer.start()
         try:
@@ -78,8 +68,8 @@ class Display:
 
     def say(self, line: str) -> None:
         """Show a line that stays."""
-        if self._status is not None:
-            self._status.console.print(line, markup=False, highlight=False)
+        if self.status is not None:
+            self.status.console.print(line, markup=False, highlight=False)
         elif self.verbose > 0:
             print(line, file=sys.stderr, flush=True)
 
@@ -99,8 +89,8 @@ class Display:
     def _show(self, line: str, now: float) -> None:
         self._last_shown = now
         line = f"{self._stage}: {line}" if self._stage else line
-        if self._status is not None:
-            self._status.update(line)
+        if self.status is not None:
+            self.status.update(line)
         else:
             print(line, file=sys.stderr, flush=True)
 
@@ -123,70 +113,26 @@ def showing(verbose: int) -> Iterator[Display]:
     shown = Display(verbose)
     token = _CURRENT.set(shown)
     try:
-        with shown.open():
+        with shown.status or nullcontext():
             yield shown
     finally:
         _CURRENT.reset(token)
 
 
-class Progress:
-    """The steps of a solver as lines, with the time that is left until the proven gap is `tol`, if that is known.
+class ShownSteps:
+    """The steps of a solver as lines; `keep` is called with each state."""
 
-    `keep` is called with each state.
-    """
-
-    def __init__(self, passes: Passes, tol: float, keep: Callable[[State], None] | None = None) -> None:
+    def __init__(self, passes: Passes, keep: Callable[[State], None] | None = None) -> None:
         self.passes = passes
         self.keep = keep
-        self.display = display()
-        self._forecast = _Forecast(tol)
 
     def __call__(self, iteration: int, state: State) -> None:
         if self.keep is not None:
             self.keep(state)
-        if self.display.verbose <= 0:
-            return
-        self._forecast.add(state)
         gap = f"{state.gap:.1e}" if state.bound > 0 else "not proven yet"
-        line = f"step {iteration:4d}  objective {state.objective:.8f}  gap {gap}  passes {self.passes.count:.1f}"
-        self.display.step(line + self._forecast.words)
-
-
-class _Forecast:
-    """The time until the gap reaches the tolerance, if it goes on shrinking by the same factor per second."""
-
-    def __init__(self, tol: float) -> None:
-        self.tol = tol
-        self._proven: deque[tuple[float, float]] = deque(maxlen=6)
-
-    def add(self, state: State) -> None:
-        if state.bound > 0 and (not self._proven or 0.0 < state.gap < self._proven[-1][1]):
-            self._proven.append((time.monotonic(), state.gap))
-
-    @property
-    def words(self) -> str:
-        """Nothing before the gap has shrunk a few times: one proof says nothing about the next."""
-        if len(self._proven) < 3 or self.tol <= 0.0:
-            return ""
-        (first, wide), (last, narrow) = self._proven[0], self._proven[-1]
-        if narrow <= self.tol or last <= first:
-            return ""
-        left = (last - first) * math.log(narrow / self.tol) / math.log(wide / narrow) - (time.monotonic() - last)
-        return f"  about {in_words(left)} left" if left > 0.0 else ""
-
-
-def in_words(seconds: float) -> str:
-    """A duration, rounded to two digits.
-
-    Examples
-    --------
-    >>> from closefar.fitting.progress import in_words
-    >>> in_words(8.2), in_words(200.0), in_words(8000.0)
-    ('8 s', '3 min', '2.2 h')
-    """
-    if seconds < 100.0:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60.0:.0f} min" if seconds < 6000.0 else f"{seconds / 3600.0:.1f} h"
+        display().step(
+            f"step {iteration:4d}  objective {state.objective:.8f}  gap {gap}  passes {self.passes.count:.1f}"
+        )
 
 
 def _rich_status() -> Any:
@@ -202,7 +148,7 @@ def _rich_status() -> Any:
 # The checkpoint: a small file with the last state of a fit, from which the same fit goes on
 
 
-FORMAT_VERSION = 2  # 1 was a journal of all inner runs
+CHECKPOINT_VERSION = 2  # 1 was a journal of all inner runs
 INTERVAL = 1.0  # seconds between two writes, at least: what a killed process loses
 _SHARE_OF_TIME = 0.05  # that writing may take, where a file of very many columns takes long
 
@@ -288,7 +234,7 @@ class Checkpoint:
         for name, state in self._states.items():
             arrays.update({f"state/{name}/{part}": np.asarray(value) for part, value in state.items()})
         text = json.dumps(
-            {_KEY: FORMAT_VERSION, "facts": self._facts, "found": self.found}, default=lambda value: value.item()
+            {_KEY: CHECKPOINT_VERSION, "facts": self._facts, "found": self.found}, default=lambda value: value.item()
         )
         content = io.BytesIO()
         np.savez(content, text=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]  # names are arrays
@@ -316,10 +262,10 @@ def _read(path: Path) -> dict[str, Any]:
                     held["states"].setdefault(run, {})[part] = arrays[key]
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError) as error:
         raise ValueError(f"{path} is not a closefar checkpoint, or it is damaged ({error}). {remedy}") from error
-    if version != FORMAT_VERSION:
+    if version != CHECKPOINT_VERSION:
         raise ValueError(
             f"{path} is a checkpoint of format {version}, and this version of closefar continues format "
-            f"{FORMAT_VERSION}. Use the version that wrote it. {remedy}"
+            f"{CHECKPOINT_VERSION}. Use the version that wrote it. {remedy}"
         )
     return held
 

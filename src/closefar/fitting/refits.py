@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,15 +18,14 @@ from closefar.arrays import FloatArray
 from closefar.errors import InvalidValueError, either, setting
 from closefar.fitting.fitting import find_origin, refit
 from closefar.fitting.problem import INTERVAL_LEVEL
-from closefar.fitting.progress import display, in_words
+from closefar.fitting.progress import display
 from closefar.fitting.result import Fit, IdentifiabilityWarning
 from closefar.fitting.scoring import Scorer
 from closefar.fitting.settings import Settings
-from closefar.judgements import Judgements, Kind, Split, own_labels, resolve_folds, split_judgements, variance_of_sum
+from closefar.judgements import Judgements, Kind, own_labels, resolve_folds, split_judgements, variance_of_sum
 from closefar.judgements.judgements import quadruplets_of
 from closefar.judgements.labels import column_of_labels, find_sides
 from closefar.model import Directions, Metric
-from closefar.model.thresholds import level_flips
 from closefar.noise import Noise, has_flips
 from closefar.plain import format_table
 from closefar.rows import LegRows, column_scales, judged_rows, pair_rows, rows_of, second_moment
@@ -40,11 +38,11 @@ from closefar.solve import OutOfTime
 # Up to this many columns, a fit with a certificate is as fast as an approximate one; with many judgements, so are
 # Newton steps up to the second number.
 _CERTIFIED_COLUMNS = 16
-_NEWTON_COLUMNS = 32
+_NEWTON_COLUMNS = 32  # the second number
 
 # With this many judgements and uncertain labels per parameter, a fit to four fifths of them is close to that to all.
-_MANY = 50_000
-_MANY_PER_PARAMETER = 50.0
+_MANY_JUDGEMENTS = 50_000
+_MANY_PER_PARAMETER = 50.0  # uncertain labels
 
 
 def refit_part(fitted: Fit, judgements: Judgements) -> Fit:
@@ -58,7 +56,7 @@ def refit_part(fitted: Fit, judgements: Judgements) -> Fit:
 def is_near_parts(fitted: Fit) -> bool:
     """Whether a fit to most of the judgements can start from the fit to all without leaking the held-out ones."""
     statistics, settings = fitted.statistics, fitted.settings
-    is_many = statistics.n_pairs >= _MANY and statistics.uncertain_per_parameter >= _MANY_PER_PARAMETER
+    is_many = statistics.n_pairs >= _MANY_JUDGEMENTS and statistics.uncertain_per_parameter >= _MANY_PER_PARAMETER
     return is_many and fitted.certificate.converged and settings.solver == "auto" and not settings.fit_origin
 
 
@@ -156,32 +154,16 @@ def _constant(metric: Metric, judgements: Judgements) -> Metric:
     """The best metric of rank 0: every pair has the same probabilities, and every comparison even odds."""
     if judgements.kind is Kind.COMPARISONS:
         return metric.truncate(0)
-    if judgements.levels is not None:
-        return replace(metric.truncate(0), threshold=None, level_thresholds=_constant_thresholds(metric, judgements))
-    far, (of_close, of_far) = judgements.mean(judgements.is_far), metric.flip_rates
-    share = (far - of_close) / (1.0 - of_close - of_far)
-    # For differences the threshold is at least 0, so the probability is at most one half.
-    share = float(np.clip(share, 1e-12, 0.5 if metric.origin is None else 1.0 - 1e-12))
-    threshold = _threshold_at(metric, share)
-    return replace(metric.truncate(0), threshold=max(threshold, 0.0) if metric.origin is None else threshold)
-
-
-def _constant_thresholds(metric: Metric, judgements: Judgements) -> tuple[float, ...]:
-    """The thresholds at which a distance of zero has the shares of the levels; the closest one has at least half."""
-    each, rest = level_flips(metric.one_flip_rate, judgements.n_levels)
-    shares = np.bincount(judgements.codes, judgements.weights, judgements.n_levels)
-    shares = np.clip((shares / shares.sum() - each) / rest, 1e-12, None)
-    shares /= shares.sum()
-    if shares[0] < 0.5:  # thresholds are at least zero; the others keep their ratios
-        shares[1:] *= 0.5 / shares[1:].sum()
-    beyond = np.minimum(np.cumsum(shares[:0:-1])[::-1], 0.5)
-    return tuple(max(_threshold_at(metric, float(share)), 0.0) for share in beyond)
-
-
-def _threshold_at(metric: Metric, share: float) -> float:
-    """The threshold that a distance of zero exceeds with this probability."""
-    found: float = brentq(lambda tau: float(metric.noise.cdf(-tau)) - share, -1e3, 1e3, xtol=1e-12)
-    return found
+    beyond = []  # the share of pairs beyond each threshold, without flips
+    for k in range(1, judgements.n_levels):
+        of_close, of_far = metric.dichotomy(k).flip_rates
+        beyond.append((judgements.mean(judgements.codes >= k) - of_close) / (1.0 - of_close - of_far))
+    shares = np.minimum.accumulate(np.clip(beyond, 1e-12, 1.0 - 1e-12))
+    least = -math.inf
+    if metric.origin is None:  # thresholds are at least 0, so at most half is beyond the first; the others follow it
+        shares, least = shares * min(1.0, 0.5 / shares[0]), 0.0
+    thresholds = [brentq(lambda tau, p=p: metric.noise.cdf(-tau) - p, -1e3, 1e3, xtol=1e-12) for p in shares.tolist()]
+    return replace(metric.truncate(0), threshold=None, level_thresholds=tuple(np.maximum(thresholds, least)))
 
 
 def cross_validate_rank(
@@ -206,13 +188,15 @@ def cross_validate_rank(
     settings = settings.but(rank=None, verbose=0)
     ranks = candidate_ranks(judgements.n_columns)
     cv, groups = resolve_folds(cv, judgements, groups, seed=random_state, warns=False)
+    if isinstance(cv, numbers.Integral):
+        counts = np.flatnonzero(judgements.weights > 0)
+        judgements, groups = judgements.take(counts), None if groups is None else np.asarray(groups)[counts]
+        cv = cv if groups is not None else _n_folds(int(cv), judgements)
+    splits = split_judgements(cv, judgements, groups=groups, seed=random_state)
     losses, hits, tested, largest = [], np.zeros(len(ranks)), [], 1
-    splits, begun = _splits(cv, judgements, groups, random_state), time.monotonic()
     for number, (train, test) in enumerate(splits):
-        needs = (time.monotonic() - begun) * (len(splits) - number) / max(number, 1)  # as long as those before
-        left = f" (at least {in_words(needs)} left)" if number else ""
-        with display().stage(f"choosing the rank, fold {number + 1} of {len(splits)}{left}"):
-            path = _path(judgements.take(train), settings, ranks, scale, refits)
+        with display().stage(f"choosing the rank, fold {number + 1} of {len(splits)}"):
+            path = _path(judgements.take(train).counted(), settings, ranks, scale, refits)
         held_out = [each.score(judgements.take(test)) for each in path]
         losses.append(np.array([scored.losses for scored in held_out]))
         hits += [float(scored.is_right @ scored.judgements.weights) for scored in held_out]
@@ -243,23 +227,17 @@ def _path(judgements: Judgements, settings: Settings, ranks: Sequence[int], scal
         raise OutOfTime(whole.metric) from end
 
 
-def _splits(cv: Any, judgements: Judgements, groups: Any, random_state: int | None) -> list[Split]:
-    """The row numbers of training and test sides, without rows of weight 0."""
-    counts = judgements.weights > 0
-    if not isinstance(cv, numbers.Integral) or groups is not None:
-        splits = split_judgements(cv, judgements, groups=groups, seed=random_state)
-        return [(train[counts[train]], test[counts[test]]) for train, test in splits]
-    counted = judgements.counted()
-    if cv < 2 or counted.n_rarer < 2:
-        noun, of_each = ("comparisons", "") if counted.kind is Kind.COMPARISONS else ("pairs", " of each class")
-        rarer = f"{counted.n_rarer} of the rarer class" if of_each else f"{len(counted)} of them"
+def _n_folds(cv: int, judgements: Judgements) -> int:
+    """The number of folds, no more than there are judgements of the rarer label."""
+    n_rarer = judgements.n_rarer
+    if cv < 2 or n_rarer < 2:
+        noun, of_each = ("comparisons", "") if judgements.kind is Kind.COMPARISONS else ("pairs", " of each class")
+        rarer = f"{n_rarer} of the rarer class" if of_each else f"{n_rarer} of them"
         raise ValueError(
             f"choosing a rank needs at least 2 folds and 2 {noun}{of_each}; got cv={cv!r} and "
             f"{rarer}. Set the rank to a number instead."
         )
-    numbers_of_counted = np.flatnonzero(counts)
-    splits = split_judgements(min(int(cv), counted.n_rarer), counted, seed=random_state)
-    return [(numbers_of_counted[train], numbers_of_counted[test]) for train, test in splits]
+    return min(int(cv), n_rarer)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -330,12 +308,11 @@ def choose_from(table: Sequence[RankScore], rule: str) -> int:
 # A threshold for a metric that has none: fitted to labelled pairs, with the metric held fixed
 
 
-_TOLERANCE = 1e-12  # of the mean loss
-_MOST_THRESHOLD_STEPS = 200
+_TOLERANCE, _RELATIVE_TOLERANCE = 1e-12, 1e-14  # of the threshold, close to what brentq can do at least (4 eps)
 _LARGEST_RATIO = 1e3  # of noises
 _FAR_OFF = 20.0  # ratios that are not told exactly, as where every label is right
-_SUSPICIOUS = 0.01  # a smaller p-value of equal noises is reported
-_MOST_COMPARED = 50_000  # pairs that the noises are compared on
+_SUSPICIOUS_P_VALUE = 0.01  # a smaller p-value of equal noises is reported
+_MOST_PAIRS_COMPARED = 50_000  # pairs that the noises are compared on
 
 
 @dataclass(frozen=True)
@@ -395,34 +372,24 @@ class _Labels:
     def total(self) -> float:
         return float(self.weights.sum())
 
-    def at(self, threshold: float) -> tuple[float, float, float]:
-        """The loss and its first two derivatives."""
-        loss, slope, curvature = self.noise.derivatives(self.signs * (self.squared - threshold))
-        sums = self.weights @ loss, -self.weights @ (self.signs * slope), self.weights @ curvature
-        return tuple(float(each) / self.total for each in sums)  # type: ignore[return-value]
+    def at(self, threshold: float) -> tuple[float, float]:
+        """The loss and its derivative."""
+        loss, slope = self.noise.derivatives(self.signs * (self.squared - threshold), 1)
+        return float(self.weights @ loss) / self.total, -float(self.weights @ (self.signs * slope)) / self.total
 
     def minimum(self) -> tuple[float, float, float]:
         """The threshold >= 0 with the least loss, its loss, and a bound on the loss above the minimum.
 
-        The slope increases, so the minimum lies between a threshold with a negative slope and one with a positive
-        slope, and the loss exceeds it by at most the slope times their distance.
+        The loss is convex, so it exceeds its minimum by at most its slope times the distance from there.
         """
         low, high = 0.0, float(self.squared.max()) + 1.0
         if self.at(low)[1] >= 0.0:
             return low, self.at(low)[0], 0.0
         while self.at(high)[1] < 0.0:
             low, high = high, 2.0 * high
-        threshold, best = 0.5 * (low + high), (0.0, math.inf, math.inf)
-        for _ in range(_MOST_THRESHOLD_STEPS):
-            loss, slope, curvature = self.at(threshold)
-            low, high = (low, threshold) if slope > 0.0 else (threshold, high)
-            gap = abs(slope) * (high - low)
-            best = min(best, (threshold, loss, gap), key=lambda found: found[2])
-            if gap <= _TOLERANCE or high - low <= 4.0 * math.ulp(high):
-                break
-            newton = threshold - slope / curvature if curvature > 0.0 else math.nan
-            threshold = newton if low < newton < high else 0.5 * (low + high)
-        return best
+        threshold = float(brentq(lambda tau: self.at(tau)[1], low, high, xtol=_TOLERANCE, rtol=_RELATIVE_TOLERANCE))
+        loss, slope = self.at(threshold)
+        return threshold, loss, abs(slope) * (_TOLERANCE + _RELATIVE_TOLERANCE * threshold)
 
     def interval(self, threshold: float, loss: float) -> tuple[float, float]:
         """The thresholds where twice the difference of the log-likelihoods is below the quantile of chi-squared."""
@@ -468,7 +435,7 @@ def calibrate_threshold(
     judgements = judgements.counted()
     problem = _labels(fit.metric, judgements)
     threshold, loss, gap = problem.minimum()
-    few = judgements.sample(_MOST_COMPARED, seed=0)
+    few = judgements.sample(_MOST_PAIRS_COMPARED, seed=0)
     compared = problem if few is judgements else _labels(fit.metric, few)
     ratio, p_value = compared.noise_ratio(compared.at(threshold)[0])
     found = CalibratedThreshold(
@@ -497,7 +464,7 @@ def _problems(fit: Fit, close: Any, labels: _Labels, threshold: float, ratio: fl
         + setting(comparison_noise="estimate")
         + ").fit(pairs, labels, comparisons=(X, y))."
     )
-    if p_value < _SUSPICIOUS and ratio > 1.0 and labels.fit_better_swapped:
+    if p_value < _SUSPICIOUS_P_VALUE and ratio > 1.0 and labels.fit_better_swapped:
         return [
             (
                 f"the labels fit better with close and far swapped. If {close!r} means far, set "
@@ -513,7 +480,7 @@ def _problems(fit: Fit, close: Any, labels: _Labels, threshold: float, ratio: fl
     found = []
     if threshold == 0.0:
         found.append("the threshold is zero: even pairs at distance zero are more often far. Check which label is far.")
-    if p_value < _SUSPICIOUS:
+    if p_value < _SUSPICIOUS_P_VALUE:
         size = f"about {ratio:.2g} times" if 1.0 / _FAR_OFF < ratio < _FAR_OFF else "far below"
         size = "far above" if ratio >= _FAR_OFF else size
         found.append(

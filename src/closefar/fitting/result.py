@@ -6,7 +6,6 @@ import math
 import warnings
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from html import escape
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -39,7 +38,7 @@ def count_parameters(
 def count_uncertain(scored: Scored | ScoredLevels, repeats: FloatArray | None = None) -> float:
     """The sum of 4 p (1 - p), with p the probability of a label without flips; one at even odds counts as one.
 
-    Of levels, p is for the threshold in most doubt.
+    For levels, p is that of the threshold in most doubt.
 
     `repeats` is the number of observations that each judgement represents; by default only the ratios
     of the weights matter, and they count as (sum w)^2 / sum w^2 observations.
@@ -398,7 +397,19 @@ class ComparisonNoise:
 # What a fit says about each annotator: strictness, flip rate, agreement, and a verdict
 
 
-_MOST_SHOWN = 40  # annotators in a printed table, which fits a screen
+_MOST_ANNOTATORS_SHOWN = 40  # annotators in a printed table, which fits a screen
+
+# The columns of a printed table and their formats.
+_ANNOTATOR_COLUMNS = {
+    "annotator": "<",
+    "judgements": "",
+    "strictness": "+z.2f",
+    "95% interval": "",
+    "flip rate": ".2f",
+    "agreement": ".0%",
+    "kappa": ".2f",
+    "verdict": "<",
+}
 
 
 class AnnotatorVerdict(StrEnum):
@@ -468,17 +479,6 @@ class AnnotatorTable:
     def __len__(self) -> int:
         return len(self.names)
 
-    def keys(self) -> list[str]:
-        """Return the names of the columns of `to_dict`."""
-        return list(self.to_dict())
-
-    def __getitem__(self, column: str) -> list[Any]:
-        """Return a column of `to_dict`."""
-        columns = self.to_dict()
-        if column not in columns:
-            raise KeyError(f"a table of annotators has the columns {', '.join(columns)}; got {column!r}.")
-        return columns[column]
-
     def strictness_of(self, ids: Any) -> FloatArray:
         """Return the strictness of these annotators."""
         return self.strictness[[self._place(name) for name in ids]]
@@ -532,52 +532,14 @@ class AnnotatorTable:
         return f"AnnotatorTable({len(self)} annotators)"
 
     def __str__(self) -> str:
-        cells = self._cells()
-        lengths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-        texts = (0, len(lengths) - 1)
-        lines = [
-            "  ".join(
-                cell.ljust(length) if column in texts else cell.rjust(length)
-                for column, (cell, length) in enumerate(zip(row, lengths, strict=True))
-            ).rstrip()
-            for row in cells
-        ]
-        return "\n".join([*lines, *self._rest()])
-
-    def _repr_html_(self) -> str:
-        head, *body = ([escape(cell) for cell in row] for row in self._cells())
-        rows = ["<tr><th>" + "</th><th>".join(head) + "</th></tr>"]
-        rows += ["<tr><td>" + "</td><td>".join(row) + "</td></tr>" for row in body]
-        return "<table>" + "".join(rows) + "</table>" + "".join(f"<p>{escape(line)}</p>" for line in self._rest())
-
-    def _cells(self) -> list[list[str]]:
-        """The header and the rows as text, of not too many annotators."""
-        interval = self.strictness_interval()
-        head = ["annotator", "judgements", "strictness", "95% interval", "flip rate", "agreement", "kappa", "verdict"]
-        rows = [head]
-        for place in range(min(len(self), _MOST_SHOWN)):
-            low, high = interval[place]
-            rate = "" if self.flip_rates is None else f"{self.flip_rates[place]:.2f}"
-            kappa = self.kappa[place]
-            rows.append(
-                [
-                    str(self.names[place]),
-                    str(self.judgements[place]),
-                    f"{self.strictness[place]:+z.2f}",
-                    f"{low:+z.2f} to {high:+z.2f}",
-                    rate,
-                    f"{self.agreement[place]:.0%}",
-                    "-" if np.isnan(kappa) else f"{kappa:.2f}",
-                    str(self.verdicts[place]),
-                ]
-            )
-        if self.flip_rates is None:
-            rows = [[*row[:4], *row[5:]] for row in rows]
-        return rows
-
-    def _rest(self) -> list[str]:
-        left = len(self) - _MOST_SHOWN
-        return [f"... and {left} more annotators"] if left > 0 else []
+        columns = {name.replace("_", " "): values for name, values in self.to_dict().items()}
+        ends = zip(columns["strictness low"], columns["strictness high"], strict=True)
+        columns["95% interval"] = [f"{low:+z.2f} to {high:+z.2f}" for low, high in ends]
+        columns["annotator"] = list(map(str, self.names))
+        shown = [(name, form) for name, form in _ANNOTATOR_COLUMNS.items() if name in columns]
+        rows = list(zip(*(columns[name][:_MOST_ANNOTATORS_SHOWN] for name, _ in shown), strict=True))
+        left = len(self) - _MOST_ANNOTATORS_SHOWN
+        return format_table(shown, rows) + (f"\n... and {left} more annotators" if left > 0 else "")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

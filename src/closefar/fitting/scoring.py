@@ -26,7 +26,7 @@ class Scorer:
     strictness : array of shape (R,), optional
         What each annotator adds to the thresholds.
     flip_rates : array of shape (R,), optional
-        Of each annotator, where they have flip rates of their own.
+        The rate of each annotator, where they have flip rates of their own.
     comparison_noise : float
         The noise of comparisons relative to that of pairs, in a fit to both.
     """
@@ -86,9 +86,9 @@ def score(fit: Fit, judgements: Judgements) -> Scores:
     return Scorer.of(fit).score(judgements)
 
 
-def joined(judgements: Judgements, parts: Sequence[tuple[Scores, IndexArray]]) -> Scores:
+def join_scores(judgements: Judgements, parts: Sequence[tuple[Scores, IndexArray]]) -> Scores:
     """Parts of the judgements, each scored by a fit of its own, as one; NaN where no part has a judgement."""
-    n, rate = len(judgements), _joined_rates(len(judgements), parts)
+    n, rate = len(judgements), _join_rates(len(judgements), parts)
     of_sides = [(each, where) for each, where in parts if isinstance(each, Scored)]
     if of_sides:
         margin = _filled(n, [(each.margin, where) for each, where in of_sides])
@@ -108,7 +108,7 @@ def _filled(n: int, parts: Sequence[tuple[Any, IndexArray]]) -> FloatArray:
     return found
 
 
-def _joined_rates(n: int, parts: Sequence[tuple[Scores, IndexArray]]) -> Any:
+def _join_rates(n: int, parts: Sequence[tuple[Scores, IndexArray]]) -> Any:
     """One flip rate, or two, if all parts have the same; otherwise as many numbers as judgements."""
     rates: list[Any] = [each.flip_rate for each, _ in parts]
     is_one = not any(np.ndim(each) for rate in rates for each in (rate if isinstance(rate, tuple) else (rate,)))

@@ -177,53 +177,52 @@ class Settings:
         if not _is(self.noise, "auto"):
             get_noise(self.noise)
         d = judgements.n_columns
-        if not (self.rank is None or self.chooses_rank or (_is_integer(self.rank) and 1 <= int(self.rank) <= d)):
-            raise InvalidValueError(
+        positive = either('must be "estimate"', "must be estimate") + " or a number > 0"
+        rules = (
+            (
                 "rank",
+                self.rank is None or self.chooses_rank or (_is_integer(self.rank) and 1 <= int(self.rank) <= d),
                 either('must be None, "auto" or', "must be auto or") + f" a whole number from 1 to the {d} columns",
-                self.rank,
-            )
-        for name, value, word in (("alpha", self.alpha, either(' or "auto"', " or auto")), ("tol", self.tol, "")):
-            if not ((_is_number(value) and float(value) >= 0) or (word and _is(value, "auto"))):
-                raise InvalidValueError(name, "must be a finite number >= 0" + word, value)
-        if not (_is_integer(self.max_iter) and self.max_iter >= 1):
-            raise InvalidValueError("max_iter", "must be a whole number >= 1", self.max_iter)
-        if self.max_time is not None and not (_is_number(self.max_time) and float(self.max_time) > 0):
-            raise InvalidValueError(
-                "max_time", either("must be None or", "must be") + " a number of seconds > 0", self.max_time
-            )
+            ),
+            (
+                "alpha",
+                self.chooses_alpha or (_is_number(self.alpha) and float(self.alpha) >= 0),
+                "must be a finite number >= 0" + either(' or "auto"', " or auto"),
+            ),
+            ("tol", _is_number(self.tol) and self.tol >= 0, "must be a finite number >= 0"),
+            ("max_iter", _is_integer(self.max_iter) and self.max_iter >= 1, "must be a whole number >= 1"),
+            (
+                "max_time",
+                self.max_time is None or (_is_number(self.max_time) and self.max_time > 0),
+                either("must be None or", "must be") + " a number of seconds > 0",
+            ),
+            (
+                "flip_rate",
+                self.estimates_flips or _is(self.flip_rate, "auto") or _is_rate(self.flip_rate),
+                either('must be "auto", "estimate", "two"', "must be auto, estimate, two")
+                + " or a number from 0 to below 0.5 (or two numbers >= 0 with a sum below 1: P(called far | close) "
+                "and P(called close | far))",
+            ),
+            ("comparison_noise", _is_estimated_or_positive(self.comparison_noise), positive),
+            ("strictness_width", _is_estimated_or_positive(self.strictness_width), positive),
+            ("solver", self.solver in ("auto", *SOLVERS), f"must be one of {['auto', *SOLVERS]}"),
+        )
+        for name, is_valid, rule in rules:
+            if not is_valid:
+                raise InvalidValueError(name, rule, getattr(self, name))
         self._check_prior(d)
-        self._check_rates()
         self._check_kind(judgements)
-        if self.solver not in ("auto", *SOLVERS):
-            raise InvalidValueError("solver", f"must be one of {['auto', *SOLVERS]}", self.solver)
         check_device(self.device, is_here=not isinstance(judgements, PartitionedJudgements))
-        if self.fit_origin and not (judgements.data.ndim == 2 and getattr(judgements.data, "is_single", True)):
-            raise ValueError(
-                setting("fit_origin")
-                + " needs single points as an (n, d) array, since differences of pairs have no origin; got "
-                f"pairs of shape {tuple(judgements.data.shape)}. Leave "
-                + setting("fit_origin")
-                + " out, or pass points."
-            )
 
     def _check_prior(self, n_columns: int) -> None:
         if isinstance(self.prior, Metric):
             if len(self.prior.factor) != n_columns or self.prior.rank == 0:
-                raise InvalidValueError(
-                    "prior",
-                    f"must be a metric of the {n_columns} columns of the data that is not zero",
-                    self.prior,
-                    "Fit it to the same columns.",
-                )
+                rule = f"must be a metric of the {n_columns} columns of the data that is not zero"
+                raise InvalidValueError("prior", rule, self.prior, "Fit it to the same columns.")
         elif self.prior not in ("auto", *PRIORS):
-            raise InvalidValueError(
-                "prior",
-                either(
-                    f"must be one of {['auto', *PRIORS]} or a Metric", f"must be one of {', '.join(('auto', *PRIORS))}"
-                ),
-                self.prior,
-            )
+            words = ("auto", *PRIORS)
+            rule = either(f"must be one of {list(words)} or a Metric", f"must be one of {', '.join(words)}")
+            raise InvalidValueError("prior", rule, self.prior)
         if self.rank is not None and (isinstance(self.prior, Metric) or self.prior in CENTRES):
             raise ValueError(
                 setting("rank")
@@ -236,23 +235,9 @@ class Settings:
                 + ", or leave the rank out."
             )
 
-    def _check_rates(self) -> None:
-        if not (self.estimates_flips or _is(self.flip_rate, "auto") or _is_rate(self.flip_rate)):
-            raise InvalidValueError(
-                "flip_rate",
-                either('must be "auto", "estimate", "two"', "must be auto, estimate, two")
-                + " or a number from 0 to below 0.5 (or two numbers >= 0 with a sum below 1: P(called far | close) "
-                "and P(called close | far))",
-                self.flip_rate,
-            )
-        for name, value in (("comparison_noise", self.comparison_noise), ("strictness_width", self.strictness_width)):
-            if not (_is(value, "estimate") or (_is_number(value) and float(value) > 0)):
-                rule = either('must be "estimate"', "must be estimate") + " or a number > 0"
-                raise InvalidValueError(name, rule, value)
-
     def _check_kind(self, judgements: Judgements) -> None:
-        """Raise an error for settings that make no sense for these kinds of judgement."""
-        has_two_sides = judgements.kind is Kind.CLOSE_FAR
+        """Raise an error for settings that make no sense for these judgements."""
+        has_two_sides, data = judgements.kind is Kind.CLOSE_FAR, judgements.data
         if not has_two_sides and self.has_two_rates:
             raise ValueError(
                 f"two flip rates, of close and of far pairs, need close/far labels; got {judgements.kind} and "
@@ -264,11 +249,15 @@ class Settings:
         found = [] if has_two_sides else [str(judgements.kind)]
         found += [] if judgements.annotators is None else ["annotators"]
         found += [] if judgements.comparisons is None else ["comparisons"]
+        if not (found or (data.ndim == 2 and getattr(data, "is_single", True))):
+            found = [f"pairs of shape {tuple(data.shape)}"]
         if self.fit_origin and found:
             raise ValueError(
                 setting("fit_origin")
-                + " needs close/far labels of single points, without annotators and comparisons; got "
-                f"{' and '.join(found)}. Leave " + setting("fit_origin") + " out."
+                + " needs close/far labels of single points, as an (n, d) array, without annotators and comparisons; "
+                f"got {' and '.join(found)}. Differences of pairs have no origin: leave "
+                + setting("fit_origin")
+                + " out, or pass points."
             )
 
 
@@ -280,6 +269,10 @@ def _is_rate(rate: Any) -> bool:
 
 def _is(value: Any, word: str) -> bool:
     return isinstance(value, str) and value == word
+
+
+def _is_estimated_or_positive(value: Any) -> bool:
+    return _is(value, "estimate") or (_is_number(value) and float(value) > 0)
 
 
 def _is_number(value: Any) -> bool:

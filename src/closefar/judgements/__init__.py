@@ -10,7 +10,6 @@ from closefar.judgements.folds import (
     resolve_folds,
     resolve_groups,
     share_points,
-    split_by_points,
     split_judgements,
     variance_of_sum,
 )
@@ -27,7 +26,6 @@ from closefar.judgements.judgements import (
 from closefar.judgements.labels import CodedLabels, Sides, own_labels
 from closefar.judgements.pairs import Columns, Partition, Partitions, check_pairs, is_partitioned
 from closefar.judgements.partitioned import (
-    LoadedRows,
     PartitionedJudgements,
     counted_partitions,
     mapped_partitions,
@@ -50,7 +48,6 @@ __all__ = [
     "DaskTuples",
     "Judgements",
     "Kind",
-    "LoadedRows",
     "PairGroupKFold",
     "Partition",
     "PartitionedJudgements",
@@ -78,7 +75,6 @@ __all__ = [
     "sample_partitions",
     "sample_rows",
     "share_points",
-    "split_by_points",
     "split_judgements",
     "triplets_from_classes",
     "triplets_from_odd_one_out",

@@ -28,19 +28,19 @@ from closefar.judgements.tuples import Tuples
 
 
 # Fewer pairs than this share that have a point in common with another hardly matter: a record that is there twice.
-_NEGLIGIBLE = 0.02
-_FEWEST = 4
+_NEGLIGIBLE_SHARE = 0.02
+_FEWEST_SHARING = 4  # pairs; fewer may share a point by chance
 
 # Rows that are equal this many times as often as chance explains are the same point.
 _BEYOND_CHANCE = 10.0
 
-_ROWS_AT_ONCE = 1 << 16
-_MOST_SAMPLED = 1 << 14  # rows from which it is learned how often different points agree
-_MOST_POINTS = 1 << 13
+_ROWS_DIGESTED_AT_ONCE = 1 << 16  # bounds the memory
+_MOST_ROWS_SAMPLED = 1 << 14  # rows from which it is learned how often different points agree
+_MOST_POINTS_COMPARED = 1 << 13  # different points whose values are compared
 _FREQUENT = 5.0  # times the median
-_HALVINGS = 4
+_HALVINGS_OF_COLUMNS = 4  # random ones, whose halves are compared
 _MOST_CELLS = 1e6  # values on a finer grid than that are as good as continuous
-_BINS = 20
+_BINS_OF_COLUMN = 20  # of a histogram that stands for a smooth density
 
 
 class SharedPointsWarning(UserWarning):
@@ -139,7 +139,7 @@ def share_points(groups: NDArray[Any] | None) -> bool:
     """Whether a non-negligible part of the pairs depends on another pair by these groups."""
     if groups is None:
         return False
-    return _share_dependent(numbered(groups)[0].reshape(len(groups), -1)) > _NEGLIGIBLE
+    return _share_dependent(numbered(groups)[0].reshape(len(groups), -1)) > _NEGLIGIBLE_SHARE
 
 
 def find_points(data: Array) -> NDArray[np.intp] | None:
@@ -166,7 +166,9 @@ def _are_compared(data: Array) -> bool:
 
 def _are_dependent(ids: NDArray[np.intp]) -> bool:
     """Whether enough pairs have a point in common with another to matter."""
-    return bool(ids.max() >= ids.shape[1] and _share_dependent(ids) > max(_NEGLIGIBLE, _FEWEST / len(ids)))
+    return bool(
+        ids.max() >= ids.shape[1] and _share_dependent(ids) > max(_NEGLIGIBLE_SHARE, _FEWEST_SHARING / len(ids))
+    )
 
 
 def _checked(groups: Any, n: int, k: int) -> NDArray[Any]:
@@ -207,8 +209,8 @@ def _share_dependent(ids: NDArray[np.intp]) -> float:
 def _points_at(data: Array, where: NDArray[np.intp]) -> FloatArray:
     """Points by their numbers, two to a pair; of too many some, chosen at random."""
     k = int(data.shape[1])
-    if len(where) > _MOST_SAMPLED:
-        where = np.random.default_rng(0).choice(where, _MOST_SAMPLED, replace=False)
+    if len(where) > _MOST_ROWS_SAMPLED:
+        where = np.random.default_rng(0).choice(where, _MOST_ROWS_SAMPLED, replace=False)
     pairs: FloatArray = to_numpy(as_float64(take_rows(data, where // k)))
     return pairs[np.arange(len(where)), where % k] + 0.0
 
@@ -217,8 +219,8 @@ def _digests(data: Array) -> NDArray[np.uint64]:
     """A number for each point, the same for equal rows and for hardly any others."""
     n, k, d = data.shape
     digests = np.empty((n, k), dtype=np.uint64)
-    for start in range(0, n, _ROWS_AT_ONCE):
-        block = to_numpy(as_float64(data[start : min(start + _ROWS_AT_ONCE, n), ...]))
+    for start in range(0, n, _ROWS_DIGESTED_AT_ONCE):
+        block = to_numpy(as_float64(data[start : min(start + _ROWS_DIGESTED_AT_ONCE, n), ...]))
         digests[start : start + len(block)] = _mixed(block) @ _factors(d)
     return digests.ravel()
 
@@ -246,7 +248,7 @@ def _have_own_values(data: Array, found: NDArray[np.intp]) -> bool:
 
     Nothing is equal to that by chance.
     """
-    step = 1 + int(found.max()) // _MOST_POINTS
+    step = 1 + int(found.max()) // _MOST_POINTS_COMPARED
     rows = _points_at(data, np.flatnonzero(found % step == 0))  # all that are equal to one of these are there
     digests = _mixed(rows) @ _factors(rows.shape[1])
     first, counts = np.unique(digests, return_index=True, return_counts=True)[1:]
@@ -255,7 +257,7 @@ def _have_own_values(data: Array, found: NDArray[np.intp]) -> bool:
         if _rate_on_grid(column) == 0.0:
             which, n_rows = np.unique(column, return_inverse=True, return_counts=True)[1:]
             has_own |= n_rows[which] == 1
-    return int(counts[has_own & (counts > 1)].sum()) > max(_NEGLIGIBLE * len(rows), 2 * _FEWEST)
+    return int(counts[has_own & (counts > 1)].sum()) > max(_NEGLIGIBLE_SHARE * len(rows), 2 * _FEWEST_SHARING)
 
 
 def _exceed_chance(data: Array, found: NDArray[np.intp]) -> bool:
@@ -282,7 +284,7 @@ def _exceed_chance(data: Array, found: NDArray[np.intp]) -> bool:
     if equal <= _BEYOND_CHANCE * independent:
         return False
     rng = np.random.default_rng(0)
-    orders = [rng.permutation(d) for _ in range(_HALVINGS if d > 1 else 0)]
+    orders = [rng.permutation(d) for _ in range(_HALVINGS_OF_COLUMNS if d > 1 else 0)]
     halves = [part for order in orders for part in (order[: d // 2], order[d // 2 :])]
     return equal > min((agreement(part) - equal for part in halves), default=0.0)
 
@@ -302,7 +304,7 @@ def _rate_on_grid(column: FloatArray) -> float:
         if extent / step > _MOST_CELLS or not _is_whole(np.diff(values) / step, 1e-3):
             return 0.0
     cells = extent / step + 1.0
-    n_bins = int(min(cells + 0.5, _BINS))
+    n_bins = int(min(cells + 0.5, _BINS_OF_COLUMN))
     shares = np.histogram(column, n_bins)[0] / len(column)
     return float(np.sum(shares**2) * n_bins / cells)
 
@@ -310,9 +312,6 @@ def _rate_on_grid(column: FloatArray) -> float:
 def _is_whole(values: FloatArray, tolerance: float = 1e-6) -> bool:
     return bool(np.max(np.abs(values)) < 1e9 and np.max(np.abs(values - np.round(values))) < tolerance)
 
-
-# So many pairs tell candidates apart.
-_ENOUGH_TESTED = 500
 
 # So many groups of points, the largest, are dealt one by one to the lightest fold.
 _MOST_DEALT = 200_000
@@ -385,7 +384,7 @@ def resolve_folds(
     """Return the folds and the groups to split by: as given or, by default, as the data require.
 
     A number of folds without groups is by point where pairs share points: with fewer folds, or by
-    pair after all, where the points do not allow so many.  A warning says so, unless an index of the
+    pair after all, where the points do not allow that many.  A warning says so, unless an index of the
     points was given and allows all folds.
     """
     points = find_points(judgements.data) if groups is None and isinstance(cv, numbers.Integral) else None
@@ -421,24 +420,6 @@ def most_folds(n_folds: int, judgements: Judgements, groups: Any, *, seed: int |
         if all(len(np.unique(trained)) >= needed and np.any(tested) for trained, tested in sides):
             return number
     return 0
-
-
-def split_by_points(judgements: Judgements, points: NDArray[Any], seed: Any) -> list[Split]:
-    """Split so that no point is on both sides: five folds, or fewer where a side of them would lack a class.
-
-    Where all points are linked, five folds test a fifth of the pairs.  Three test a third; of few
-    pairs two divisions into three test twice as many.
-    """
-    splits = split_judgements(most_folds(5, judgements, points, seed=seed) or 5, judgements, groups=points, seed=seed)
-    if 2 * sum(len(test) for _, test in splits) >= len(judgements):
-        return splits
-    found: list[Split] = []
-    for division in check_random_state(deepcopy(seed)).randint(2**31, size=2).tolist():
-        if sum(len(test) for _, test in found) >= _ENOUGH_TESTED:
-            break
-        n_folds = most_folds(3, judgements, points, seed=division)
-        found += split_judgements(n_folds, judgements, groups=points, seed=division) if n_folds else []
-    return found or splits
 
 
 class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_array, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from closefar.arrays import (
     LEGS,
@@ -38,17 +37,17 @@ from closefar.judgements.labels import (
     find_sides,
     is_missing,
     level_codes,
-    listed,
     own_labels,
+    quoted,
 )
 from closefar.judgements.pairs import (
+    CHECKED_ROWS,
     check_foreign,
     check_names_of_source,
     check_number_of_columns,
     check_pairs,
     check_size,
     is_partitioned,
-    name_of,
 )
 from closefar.judgements.tuples import Tuples
 
@@ -83,7 +82,7 @@ class Kind(StrEnum):
 # Annotators: who made each judgement.
 
 
-_MOST_NAMED = 5
+_MOST_VALUES_NAMED = 5  # ids, or rows, in a message
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,13 +112,6 @@ class Annotators:
         """The annotators of some judgements, with the names of all."""
         return replace(self, codes=self.codes[where])
 
-    @property
-    def ids(self) -> NDArray[np.object_]:
-        """The id of the annotator of each judgement, as it was given."""
-        names = np.empty(len(self.names), dtype=object)
-        names[:] = self.names
-        return names[self.codes]
-
 
 def read_annotators(ids: Any, n: int, known: tuple[Any, ...] | None = None) -> Annotators:
     """Validate one id per pair, of any hashable kind; each must be one of the `known` ones, if those are given."""
@@ -143,8 +135,8 @@ def read_annotators(ids: Any, n: int, known: tuple[Any, ...] | None = None) -> A
         row = next(row for row, value in enumerate(values) if value in strange)
         raise ValueError(
             setting("annotators")
-            + f" must be those of the fit, {listed(known, _MOST_NAMED)}; got {values[row]!r} in row {row}. Leave those "
-            "rows out, or predict without naming an annotator."
+            + f" must be those of the fit, {quoted(known, _MOST_VALUES_NAMED)}; got {values[row]!r} in row {row}. "
+            "Leave those rows out, or predict without naming an annotator."
         )
     names = _in_order(different) if known is None else known
     places = {name: place for place, name in enumerate(names)}
@@ -178,7 +170,6 @@ def _in_order(different: set[Any]) -> tuple[Any, ...]:
 
 
 _SHAPES = "comparisons must have shape (n, 3, d), triplets (a, b, c), or (n, 4, d), quadruplets (a, b, c, e)"
-_CHECKED_ROWS = 1 << 16  # at a time
 
 
 def check_comparisons(estimator: Any, data: Any, *, fitting: bool, beside_pairs: bool = False) -> Array:
@@ -202,32 +193,24 @@ def check_comparisons(estimator: Any, data: Any, *, fitting: bool, beside_pairs:
     elif is_foreign(data):
         found = check_foreign(data, least, _check_shape, "comparison")
     else:
-        found = _checked_array(estimator, data, least)
+        found = _checked_array(data, least)
     whose = "of the pairs" if beside_pairs else None
     check_number_of_columns(estimator, int(found.shape[-1]), fitting=fitting, noun="comparisons", whose=whose)
     check_names_of_source(estimator, getattr(data, "feature_names", None), fitting=fitting)
     return found
 
 
-def _checked_array(estimator: Any, data: Any, least: int) -> NDArray[Any]:
+def _checked_array(data: Any, least: int) -> NDArray[Any]:
     if not hasattr(data, "shape"):
         data = _as_array(data)
     _check_shape(data)
     if getattr(data.dtype, "kind", "O") not in "biufO":
         raise ValueError(f"comparisons must hold real numbers; got an array of {data.dtype}. Convert it to floats.")
-    found: NDArray[Any] = check_array(
-        data,
-        allow_nd=True,
-        dtype=(np.float64, np.float32),
-        ensure_all_finite=False,
-        ensure_min_samples=0,
-        ensure_min_features=0,
-        estimator=name_of(estimator),
-        input_name="comparisons",
-    )
+    array = np.asarray(data)
+    found = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
     check_size(found.shape, least, "comparison")
-    for start in range(0, len(found), _CHECKED_ROWS):
-        is_finite = np.isfinite(found[start : start + _CHECKED_ROWS]).all(axis=(1, 2))
+    for start in range(0, len(found), CHECKED_ROWS):
+        is_finite = np.isfinite(found[start : start + CHECKED_ROWS]).all(axis=(1, 2))
         if not is_finite.all():
             row = start + int(np.argmin(is_finite))
             value = found[row][~np.isfinite(found[row])][0]
@@ -261,7 +244,7 @@ def check_legs_differ(data: Array) -> None:
     found = rows_with_same_legs(data)
     if found:
         are, it = ("row", "that row") if len(found) == 1 else ("rows", "those rows")
-        named = listed(found, _MOST_NAMED)
+        named = quoted(found, _MOST_VALUES_NAMED)
         raise ValueError(
             f"the two sides of a comparison must differ; those of {are} {named} are the same two points, or have "
             f"the same difference, so that no metric can tell which is nearer. Leave {it} out."
@@ -272,27 +255,16 @@ def rows_with_same_legs(data: Array) -> list[int]:
     """The comparisons of two legs that are the same, in either direction: no metric tells which is nearer."""
     n, points = int(data.shape[0]), [point for leg in LEGS[int(data.shape[1])] for point in leg]
     found: list[int] = []
-    for start in range(0, n, _CHECKED_ROWS):
-        rows = np.arange(start, min(start + _CHECKED_ROWS, n))
-        for column in (slice(0, 1), slice(None)):  # most legs differ in the first column already
-            rows = rows[_are_same(data, rows, points, column)] if len(rows) else rows
+    for start in range(0, n, CHECKED_ROWS):
+        rows = np.arange(start, min(start + CHECKED_ROWS, n))
+        for columns in (slice(0, 1), slice(None)):  # most legs differ in the first column already
+            if len(rows):
+                numbers = to_numpy(take_rows(data, rows)[:, :, columns]).astype(np.float64, copy=False)
+                a, b, c, e = (numbers[:, point] for point in points)
+                near, far = a - b, c - e
+                rows = rows[np.all(near == far, axis=1) | np.all(near == -far, axis=1)]
         found += rows.tolist()
     return found
-
-
-def _are_same(data: Array, rows: IndexArray, points: list[int], columns: slice) -> BoolArray:
-    if isinstance(data, Tuples):
-        index = data.index[like(data.index, rows)]
-        a, b, c, e = (to_numpy(data.points[:, columns][index[:, point]]).astype(np.float64) for point in points)
-    else:
-        some = data[int(rows[0]) : int(rows[-1]) + 1, :, columns] if columns != slice(None) else take_rows(data, rows)
-        numbers = to_numpy(some).astype(np.float64, copy=False)
-        if len(numbers) != len(rows):
-            numbers = numbers[rows - rows[0]]
-        a, b, c, e = (numbers[:, point] for point in points)
-    near, far = a - b, c - e
-    same: BoolArray = np.all(near == far, axis=1) | np.all(near == -far, axis=1)
-    return same
 
 
 def quadruplets_of(near: FloatArray, far: FloatArray) -> FloatArray:
@@ -304,7 +276,7 @@ def quadruplets_of(near: FloatArray, far: FloatArray) -> FloatArray:
 def read_answers(answers: Any, n: int) -> tuple[NDArray[Any], BoolArray, Sides]:
     """Return the answers, which comparisons are as given (+1, 1 or True), and the two possible answers.
 
-    The others (-1, 0 or False) are turned round: the second leg is the nearer one.
+    The others (-1, 0 or False) are reversed: the second leg is the nearer one.
     """
     if answers is None:
         return np.broadcast_to(np.int64(1), n), np.broadcast_to(np.True_, n), Sides(np.array([-1, 1]))
@@ -358,7 +330,7 @@ def _like(model: Array, values: Array) -> Array:
     return like(model, to_numpy(values))
 
 
-_VERY_MANY = 1 << 20
+_SIGNS_IN_BYTES = 1 << 20  # judgements from which on a sign takes one byte
 
 
 def effective_number(weights: FloatArray) -> float:
@@ -367,7 +339,7 @@ def effective_number(weights: FloatArray) -> float:
 
 
 def sample_rows(n: int, most: int, seed: int = 0) -> IndexArray:
-    """Which of n rows a question is answered with: all or, of more than `most`, so many at random, in their order."""
+    """Return all row numbers, or a sorted random sample of `most` of them."""
     if n <= most:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
@@ -390,7 +362,7 @@ class Judgements:
     labels : array of shape (n,)
         As they were given.
     is_far : array of shape (n,)
-        Of levels: whether they are above the lowest.  Of comparisons: whether the second leg was judged farther.
+        For levels: whether the level is above the lowest.  For comparisons: whether the second leg was judged farther.
     weights : array of shape (n,)
         How much each counts: a weight of 2 is a pair given twice.
     sides : Sides
@@ -478,7 +450,7 @@ class Judgements:
         fitting: bool,
         beside_pairs: bool = False,
     ) -> Judgements:
-        """Validate comparisons: triplets or quadruplets, and +1 or -1 for each where some are turned round."""
+        """Validate comparisons: triplets or quadruplets, and +1 or -1 for each where some are reversed."""
         data = check_comparisons(estimator, X, fitting=fitting, beside_pairs=beside_pairs)
         check_legs_differ(data)
         labels, is_far, sides = read_answers(y, int(data.shape[0]))
@@ -511,8 +483,7 @@ class Judgements:
         return cls(data, labels, levels >= 1, weights, sides, levels=levels)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name != "_on_gpu"}
-        return {**state, "weights": None if self.is_uniform else self.weights}
+        return {**vars(self), "weights": None if self.is_uniform else self.weights}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore equal weights as one number, so that other processes compute with the same rounding."""
@@ -581,7 +552,7 @@ class Judgements:
     @property
     def signs(self) -> NDArray[Any]:
         """+1 for far, -1 for close: floats or, of very many, single bytes, which take longer to compute with."""
-        if len(self) < _VERY_MANY:
+        if len(self) < _SIGNS_IN_BYTES:
             return np.where(self.is_far, 1.0, -1.0)
         signs = self.is_far.astype(np.int8)
         signs += signs
@@ -597,22 +568,9 @@ class Judgements:
         return shares
 
     def signs_in(self, rows: Any) -> Array:
-        """The signs as a handle of a row source of these judgements; copied once to each GPU."""
-        if not is_on_gpu(rows.model):
-            return rows.row_array(self._all_signs)
-        place = str(rows.model.device)
-        if place not in self._on_gpu:
-            self._on_gpu[place] = rows.row_array(self._all_signs)
-        return self._on_gpu[place]
-
-    @property
-    def _all_signs(self) -> NDArray[Any]:
-        """The signs of the pairs, then those of their comparisons."""
-        return self.signs if self.comparisons is None else np.concatenate([self.signs, self.comparisons.signs])
-
-    @cached_property
-    def _on_gpu(self) -> dict[str, Array]:
-        return {}
+        """The signs of pairs and comparisons as a handle of a row source of these judgements."""
+        compared = self.comparisons
+        return rows.row_array(self.signs if compared is None else np.concatenate([self.signs, compared.signs]))
 
     def shares_in(self, rows: Any) -> Array:
         """The weights of pairs and comparisons, summing to one, as a handle of a row source of these judgements."""
@@ -694,14 +652,11 @@ class Judgements:
             data=take_rows(self.data, where),
             labels=self.labels[where],
             is_far=self.is_far[where],
-            weights=self._take_weights(where),
-            taken=self.numbers[where],
+            weights=self.weights[: len(where)] if self.is_uniform else self.weights[where],
+            taken=self.numbers_of(where),
             levels=None if self.levels is None else self.levels[where],
             annotators=None if self.annotators is None else self.annotators.take(where),
         )
-
-    def _take_weights(self, where: IndexArray) -> FloatArray:
-        return self.weights[: len(where)] if self.is_uniform else self.weights[where]
 
     def sample(self, n: int, seed: int) -> Judgements:
         """At most n of them, chosen at random, in their order."""
@@ -735,28 +690,26 @@ class Judgements:
         return replace(self, weights=weights)
 
     def check_both_count(self) -> None:
-        """Refuse judgements in which a class, or a level, has no positive weight; of comparisons, one side may lack."""
+        """Refuse judgements of which a class, or a level, has no weight; for comparisons one side may be empty."""
         if self.kind is Kind.COMPARISONS:
             return
-        counts = np.bincount(self.codes, minlength=self.n_levels)
-        weights = counts if self.is_uniform else np.bincount(self.codes, self.weights, minlength=self.n_levels)
-        graded = self.sides.is_graded
-        for code, label in enumerate(self.sides.classes.tolist() if graded else (self.sides.close, self.sides.far)):
+        is_graded, (counts, weights) = self.sides.is_graded, self.totals
+        word, each = ("level", "each level (class) needs") if is_graded else ("class", "both classes need")
+        for code, label in enumerate(self.sides.classes.tolist() if is_graded else (self.sides.close, self.sides.far)):
             if counts[code] == 0:
-                rule = "pairs of each level" if graded else "both a close and a far class"
-                raise ValueError(
-                    f"labels must contain {rule}; got no pairs of {'level' if graded else 'class'} {label}. Add some."
-                )
+                rule = "pairs of each level" if is_graded else "both a close and a far class"
+                raise ValueError(f"labels must contain {rule}; got no pairs of {word} {label}. Add some.")
             if weights[code] == 0.0:
-                rule = "each level (class) needs" if graded else "both classes need"
                 raise ValueError(
-                    f"{rule} a pair of positive weight; every pair of {'level' if graded else 'class'} {label} "
-                    "has weight 0. Raise some of those weights or leave " + setting("sample_weight") + " out."
+                    f"{each} a pair of positive weight; every pair of {word} {label} has weight 0. Raise some of those "
+                    "weights or leave " + setting("sample_weight") + " out."
                 )
 
-    def with_labels(self, labels: NDArray[Any], sides: Sides) -> Judgements:
-        """The same judgements with other labels for close and far."""
-        return replace(self, labels=labels, sides=sides)
+    @property
+    def totals(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The number, and the weight, of all pairs of each side, or level."""
+        counts = np.bincount(self.codes, minlength=self.n_levels)
+        return counts, counts if self.is_uniform else np.bincount(self.codes, self.weights, minlength=self.n_levels)
 
     def with_data(self, data: Array) -> Judgements:
         """The same judgements with their data on another device, or in other columns."""

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 from numpy.typing import NDArray
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_array, column_or_1d
 
-from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_foreign, is_source, to_numpy
+from closefar.arrays import BoolArray, FloatArray, IndexArray, is_foreign, is_source, to_numpy
 from closefar.errors import InvalidValueError, setting
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -95,8 +94,7 @@ class CodedLabels:
         return {word: count for word, count in sorted(zip(self.words, counts, strict=True)) if count}
 
 
-_PART = 1 << 18  # labels that are compared at a time, in cache
-_VERY_MANY = 1 << 20
+_LABELS_PER_PART = 1 << 18  # labels that are compared at a time, in cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +142,7 @@ def column_of_labels(labels: Any, n: int, *, warn: bool = False) -> Any:
         )
     column = labels
     if not isinstance(labels, CodedLabels):
-        column = column_or_1d(_in_numpy(labels) if is_foreign(labels) else labels, warn=warn)
+        column = column_or_1d(to_numpy(labels) if is_foreign(labels) else labels, warn=warn)
     if len(column) != n:
         raise ValueError(f"there must be one label per pair; got {len(column)} labels for {n} pairs.")
     return column
@@ -186,21 +184,11 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
     return Sides(classes)
 
 
-def _in_numpy(labels: Array) -> NDArray[Any]:
-    """Labels of another library; very many whole numbers in a byte each, where they are, before they are copied."""
-    xp = array_namespace(labels)
-    if labels.shape and labels.shape[0] >= _VERY_MANY and xp.isdtype(labels.dtype, "integral"):
-        lowest, highest = int(xp.min(labels)), int(xp.max(labels))
-        if lowest >= -128 and highest <= 127:
-            labels = xp.astype(labels, xp.int8, copy=False)
-    return to_numpy(labels)
-
-
 def few_different(labels: NDArray[Any]) -> NDArray[Any]:
     """Return one label of each kind if there are at most two, without sorting them; otherwise the labels."""
     second = None
-    for start in range(0, len(labels), _PART):
-        part = labels[start : start + _PART]
+    for start in range(0, len(labels), _LABELS_PER_PART):
+        part = labels[start : start + _LABELS_PER_PART]
         differs = part != labels[0]
         if second is None and np.any(differs):
             second = start + int(np.argmax(differs))
@@ -212,10 +200,10 @@ def few_different(labels: NDArray[Any]) -> NDArray[Any]:
 def are_far(labels: NDArray[Any] | CodedLabels, sides: Sides) -> BoolArray:
     """Say which labels mean far; each must be one of the two that a learner was fitted with."""
     far, n_known = np.empty(len(labels), dtype=bool), 0
-    for start in range(0, len(labels), _PART):
-        part = labels[start : start + _PART]
-        far[start : start + _PART] = part == sides.far
-        n_known += int(np.count_nonzero(far[start : start + _PART]) + np.count_nonzero(part == sides.close))
+    for start in range(0, len(labels), _LABELS_PER_PART):
+        part = labels[start : start + _LABELS_PER_PART]
+        far[start : start + _LABELS_PER_PART] = part == sides.far
+        n_known += int(np.count_nonzero(far[start : start + _LABELS_PER_PART]) + np.count_nonzero(part == sides.close))
     if n_known != len(labels):
         unknown = ~far & ~np.asarray(labels == sides.close, dtype=bool)
         close, far_label = sides.classes.tolist()
@@ -267,7 +255,8 @@ def check_class_weights(class_weight: Any, labels: NDArray[Any] | CodedLabels) -
 # Levels of pairs, from the closest to the farthest: ordered numbers, ordered categories, or words in a given order.
 
 
-_MOST_LEVELS, _FEW_LEVELS, _PAIRS_PER_LEVEL = 100, 10, 4
+# Levels at most; beyond ten there must be four pairs per level: more are probably measurements.
+_MOST_DIFFERENT_LEVELS, _FEW_LEVELS, _PAIRS_PER_LEVEL = 100, 10, 4
 
 
 def find_levels(given: Any, labels: NDArray[Any] | CodedLabels, order: Any = None) -> Sides:
@@ -279,11 +268,11 @@ def find_levels(given: Any, labels: NDArray[Any] | CodedLabels, order: Any = Non
     levels = _checked_order(order) if order is not None else _ordered_categories(given)
     if levels is None:
         levels = _ordered_numbers(used)
-    if len(levels) > min(_MOST_LEVELS, max(_FEW_LEVELS, len(labels) // _PAIRS_PER_LEVEL)):
+    if len(levels) > min(_MOST_DIFFERENT_LEVELS, max(_FEW_LEVELS, len(labels) // _PAIRS_PER_LEVEL)):
         raise ValueError(
             setting("levels")
             + f" must be few, each of many pairs; got {len(levels)} levels for {len(labels)} pairs, such as "
-            f"{listed(levels[:3])}. Bin them first, for instance with numpy.digitize."
+            f"{quoted(levels[:3])}. Bin them first, for instance with numpy.digitize."
         )
     sides = Sides(_as_array(levels), is_graded=True)
     level_codes(labels, sides, whose="", remedy="Add it to levels, in its place" if order is not None else "Correct it")
@@ -292,12 +281,12 @@ def find_levels(given: Any, labels: NDArray[Any] | CodedLabels, order: Any = Non
         how = "levels" if order is not None else "the categories (with remove_unused_categories() of pandas)"
         it = "it" if len(unused) == 1 else "them"
         raise ValueError(
-            f"each level must have been used; nobody used {listed(unused)}. Leave {it} out of {how}, or add pairs "
+            f"each level must have been used; nobody used {quoted(unused)}. Leave {it} out of {how}, or add pairs "
             f"that were judged with {it}."
         )
     if len(levels) < 2:
         raise ValueError(
-            f"there must be at least two levels (classes); got {listed(levels)} alone. Add pairs of another level."
+            f"there must be at least two levels (classes); got {quoted(levels)} alone. Add pairs of another level."
         )
     return sides
 
@@ -313,7 +302,7 @@ def level_codes(
         row = int(np.argmin(codes))
         value = labels[row : row + 1].tolist()[0]
         raise ValueError(
-            f"each level must be one of {whose}{listed(sides.classes.tolist())}; got {value!r} in row {row}. "
+            f"each level must be one of {whose}{quoted(sides.classes.tolist())}; got {value!r} in row {row}. "
             f"{remedy}, or leave that row out."
         )
     return codes
@@ -364,7 +353,7 @@ def _ordered_numbers(used: set[Any]) -> list[Any]:
     words = [value for value in used if not isinstance(value, int | float | np.number | np.bool_)]
     if words:
         raise ValueError(
-            f"levels that are words need an order; got {listed(sorted(map(str, used)))}. Set "
+            f"levels that are words need an order; got {quoted(sorted(map(str, used)))}. Set "
             + setting("levels")
             + " to a list of them, from the closest to the farthest, or give numbers or an ordered "
             "categorical."
@@ -384,16 +373,14 @@ def _plain(level: Any) -> Any:
 
 def _as_array(levels: list[Any]) -> NDArray[Any]:
     """The levels as an array: of numbers, of strings, or of objects of several kinds."""
-    if all(isinstance(level, str) for level in levels):
-        return np.array(levels)
-    if all(isinstance(level, int | float) for level in levels):
+    if any(all(isinstance(level, kind) for level in levels) for kind in (str, int | float)):
         return np.array(levels)
     found = np.empty(len(levels), dtype=object)
     found[:] = levels
     return found
 
 
-def listed(values: Sequence[Any], most: int = 8) -> str:
+def quoted(values: Sequence[Any], most: int = 8) -> str:
     """The first of these values, and how many more there are: in messages."""
     more = f" and {len(values) - most:,} more" if len(values) > most else ""
     return ", ".join(map(repr, values[:most])) + more

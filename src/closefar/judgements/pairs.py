@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from closefar.arrays import Array, is_dask, is_foreign, is_mapped, is_source, is_tensor, release
 from closefar.engines import Movable
-from closefar.judgements.tuples import DaskTuples, Tuples, check_frame_columns, checked_tensor, names_of_frame
+from closefar.judgements.tuples import DaskTuples, check_frame_columns, checked_tensor, names_of_frame
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Labelled rows in partitions, on a cluster or in many files, which are loaded again when they are lost.
@@ -171,7 +171,7 @@ class Columns:
         )
 
 
-_CHECKED_ROWS = 1 << 16  # at a time
+CHECKED_ROWS = 1 << 16  # at a time
 
 
 def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
@@ -190,10 +190,10 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
     if is_mapped(pairs) and pairs.dtype in rules["dtype"]:
         _check_mapped(pairs, rules["estimator"])
         rules["ensure_all_finite"] = False
-    if isinstance(pairs, Tuples):
-        data = _check_tuples(pairs, rules["ensure_min_samples"])
-    elif is_source(pairs):
+    if is_source(pairs):
         data = pairs
+        if len(data.shape) == 3:
+            check_two_points(data.shape)
         check_size(data.shape, rules["ensure_min_samples"])
     elif is_foreign(pairs):
         data = check_foreign(pairs, rules["ensure_min_samples"], check_shape)
@@ -215,8 +215,8 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
 
 def _check_mapped(pairs: NDArray[Any], name: str) -> None:
     """Check that the numbers of a memory map are finite, in parts that are released."""
-    for start in range(0, len(pairs), _CHECKED_ROWS):
-        part = pairs[start : start + _CHECKED_ROWS]
+    for start in range(0, len(pairs), CHECKED_ROWS):
+        part = pairs[start : start + CHECKED_ROWS]
         check_array(part, allow_nd=True, dtype=None, ensure_min_features=0, estimator=name, input_name="X")
         release(pairs)
 
@@ -245,17 +245,6 @@ def check_names_of_source(estimator: Any, names: tuple[str, ...] | None, *, fitt
         columns.check_names(names)
 
 
-def _check_tuples(pairs: Tuples, least: int) -> Tuples:
-    """Check pairs by index: two points each."""
-    if pairs.shape[1] != 2:
-        raise ValueError(
-            f"pairs must have two points each; got Tuples with an index of shape {tuple(pairs.index.shape)}. "
-            "Pass an index of shape (n, 2)."
-        )
-    check_size(pairs.shape, least)
-    return pairs
-
-
 def check_foreign(pairs: Array, least: int, check_shape: Callable[[Array], None], noun: str = "pair") -> Array:
     """Check an array of another library where it is."""
     if is_tensor(pairs):
@@ -280,12 +269,6 @@ def check_shape(pairs: Array) -> None:
         check_two_points(pairs.shape)
 
 
-def check_columns(estimator: Any, n_columns: int, names: tuple[str, ...] | None) -> None:
-    """Tell an estimator that is fitted the columns of its data."""
-    check_number_of_columns(estimator, n_columns, fitting=True)
-    check_names_of_source(estimator, names, fitting=True)
-
-
 def check_size(shape: tuple[int, ...], least: int, noun: str = "pair") -> None:
     """Refuse too few pairs, and pairs without columns."""
     if shape[0] < least:
@@ -303,13 +286,10 @@ def _is_three_deep(pairs: Any) -> bool:
 
 def check_two_points(shape: tuple[int, ...]) -> None:
     """Refuse pairs of other than two points."""
-    if shape[1] in (3, 4):
-        raise ValueError(
-            f"pairs must have shape (n, 2, d): n pairs of two points with d columns; got {tuple(shape)}. Fit triplets "
-            "and quadruplets with ComparisonMetricLearner, or pass them as comparisons."
-        )
     if shape[1] != 2 or shape[2] == 0:
         remedy = "Stack the two sides with numpy.stack([left, right], axis=1)."
+        if shape[1] in (3, 4):
+            remedy = "Fit triplets and quadruplets with ComparisonMetricLearner, or pass them as comparisons."
         raise ValueError(
             f"pairs must have shape (n, 2, d): n pairs of two points with d columns; got {tuple(shape)}. {remedy}"
         )

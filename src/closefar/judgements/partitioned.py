@@ -26,7 +26,6 @@ from closefar.arrays import (
     to_numpy,
 )
 from closefar.engines import Engine, Movable, Ref, TaskResult, by_partition, engine_for
-from closefar.errors import setting
 from closefar.judgements.judgements import Judgements, Kind, sample_rows
 from closefar.judgements.labels import (
     ALL_WEIGHTS_ARE_ZERO,
@@ -43,7 +42,8 @@ from closefar.judgements.pairs import (
     Partition,
     Partitions,
     check_axes,
-    check_columns,
+    check_names_of_source,
+    check_number_of_columns,
     check_pairs,
     check_size,
     check_two_points,
@@ -452,7 +452,8 @@ class PartitionedJudgements(Judgements):
         figures = np.array([_figures_by_side(inspection, sides) for inspection in found])
         if not figures[:, :, _POSITIVE].any():
             raise ValueError(ALL_WEIGHTS_ARE_ZERO)
-        check_columns(estimator, partitions.n_columns, partitions.feature_names)
+        check_number_of_columns(estimator, partitions.n_columns, fitting=True)
+        check_names_of_source(estimator, partitions.feature_names, fitting=True)
         return cls(engine, partitions, refs, figures, sides)
 
     def __len__(self) -> int:
@@ -521,14 +522,10 @@ class PartitionedJudgements(Judgements):
         is_counted = self.figures[:, :, _POSITIVE] * (np.array(self.factors) > 0)
         return self if np.array_equal(is_counted, self.figures[:, :, _NUMBER]) else self._but(only_counted=True)
 
-    def check_both_count(self) -> None:
-        weights = self.figures[:, :, _WEIGHT].sum(axis=0) * self.factors
-        for weight, label in zip(weights, (self.sides.close, self.sides.far), strict=True):
-            if weight == 0.0:
-                raise ValueError(
-                    f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
-                    "Raise some of those weights or leave " + setting("sample_weight") + " out."
-                )
+    @property
+    def totals(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The number, and the weight, of all pairs of each side."""
+        return self.figures[:, :, _NUMBER].sum(axis=0), self.figures[:, :, _WEIGHT].sum(axis=0) * self.factors
 
     def take(self, where: IndexArray) -> Judgements:
         """These judgements alone, in this process: one round trip."""

@@ -100,7 +100,7 @@ def checked_tensor(values: Any, name: str) -> Any:
 # Random tuples of points, each different, without a list of all.
 
 
-_SIZES = (2, 3, 4)
+_SIZES = (2, 3, 4)  # points of pairs, triplets and quadruplets
 
 
 def sample_tuples(n_points: int, n: int, size: int, random_state: Any) -> IndexArray:
@@ -449,33 +449,26 @@ def _check_finite(tuples: Tuples) -> None:
     if points.dtype.kind != "f":
         return
     step = max(1, _CHECKED_VALUES // points.shape[1])
-    starts = range(0, len(points), step)
-    is_bad = np.concatenate(
-        [np.zeros(0, dtype=bool), *(~np.isfinite(points[start : start + step]).all(axis=1) for start in starts)]
-    )
-    if not is_bad.any():
+    parts = [~np.isfinite(points[start : start + step]).all(axis=1) for start in range(0, len(points), step)]
+    is_bad = np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
+    if not (is_bad.any() and is_bad[index].any()):
         return
-    for start in range(0, len(index), _CHECKED_VALUES):
-        bad = np.flatnonzero(is_bad[index[start : start + _CHECKED_VALUES]].ravel())
-        if len(bad):
-            row, side = divmod(int(bad[0]), index.shape[1])
-            point = int(index[start + row, side])
-            column = int(np.argmin(np.isfinite(points[point])))
-            name = column if tuples.feature_names is None else repr(tuples.feature_names[column])
-            raise ValueError(
-                f"points must be finite; point {point}, which occurs in tuple {start + row}, has "
-                f"{points[point, column]} in column {name}. Fill it in, or leave out the tuples that it occurs in."
-            )
+    row, side = divmod(int(np.argmax(is_bad[index])), index.shape[1])
+    point = int(index[row, side])
+    column = int(np.argmin(np.isfinite(points[point])))
+    name = column if tuples.feature_names is None else repr(tuples.feature_names[column])
+    raise ValueError(
+        f"points must be finite; point {point}, which occurs in tuple {row}, has {points[point, column]} in column "
+        f"{name}. Fill it in, or leave out the tuples that it occurs in."
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Triplets (a, b, c), "a is closer to b than to c", from classes and other kinds of answers, by item numbers.
 
 
-_PER_POINT = 10
-_DISTANCES_AT_ONCE = 1 << 22
-# Groups of which a larger share than this is wanted are enumerated; few draws from the others repeat an earlier one.
-_DENSE = 1.0 / 3.0
+_PER_POINT = 10  # triplets by default
+_DISTANCES_AT_ONCE = 1 << 22  # 32 MB
 
 
 def triplets_from_classes(
@@ -595,29 +588,9 @@ def _shares(capacity: IndexArray, n_triplets: int | None, rng: np.random.Generat
 
 
 def _distinct(capacity: IndexArray, wanted: IndexArray, rng: np.random.Generator) -> tuple[IndexArray, IndexArray]:
-    """So many different numbers below its capacity for each group: the groups, and the numbers."""
-    is_dense = wanted > _DENSE * capacity
-    group, number = _all_numbers(np.where(is_dense, capacity, 0))
-    order = np.lexsort((rng.random(len(group)), group))
-    group, number = group[order], number[order]
-    first = np.searchsorted(group, group)
-    kept = np.arange(len(group)) - first < wanted[group]
-    group, number = group[kept], number[kept]
-    missing = np.where(is_dense, 0, wanted)
-    while missing.any():
-        more = np.repeat(np.arange(len(capacity)), missing)
-        group, number = np.append(group, more), np.append(number, rng.integers(capacity[more]))
-        order = np.lexsort((number, group))
-        group, number = group[order], number[order]
-        is_new = np.append(True, (np.diff(group) != 0) | (np.diff(number) != 0))
-        group, number = group[is_new], number[is_new]
-        missing = wanted - np.bincount(group, minlength=len(capacity))
-    return group, number
-
-
-def _all_numbers(capacity: IndexArray) -> tuple[IndexArray, IndexArray]:
-    group = np.repeat(np.arange(len(capacity)), capacity)
-    return group, np.arange(len(group)) - (np.cumsum(capacity) - capacity)[group]
+    """Draw this many different numbers below its capacity for each group: the groups, and the numbers."""
+    drawn = [rng.choice(n, k, replace=False) for n, k in zip(capacity.tolist(), wanted.tolist(), strict=True)]
+    return np.repeat(np.arange(len(capacity)), wanted), np.concatenate(drawn)
 
 
 def _nearest_of_others(points: FloatArray, codes: IndexArray, anchors: IndexArray, k: int) -> IndexArray:
@@ -699,8 +672,8 @@ def triplets_from_ranking(
         Compare each item with all that are farther, or with the next one alone.  A ranking of m items
         has m (m - 1) / 2 comparisons, which are answers to one question, and not as informative as that many questions.
     n_ranked : int, optional
-        Only the first so many are ranked; the others are farther, in no order.  1 is the answer to "which of these is
-        nearest?".  All by default.
+        Only the first `n_ranked` items are ranked; the others are farther, in no order.  1 is the answer to "which of
+        these is nearest?".  All by default.
 
     Returns
     -------

@@ -97,13 +97,13 @@ def data_scale_of(
     factor: FloatArray, data_factor: FloatArray, data_eigenvalues: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return B and its eigenvalues for a factor A = B_0 Q, with orthonormal columns in Q and a known B_0."""
-    left, right = scaled_rows(factor, data_factor)
+    left, right = with_common_scales(factor, data_factor)
     turn, _, back = np.linalg.svd(np.linalg.lstsq(right, left, rcond=None)[0], full_matrices=False)
     _, lengths, rotation = np.linalg.svd(np.sqrt(data_eigenvalues)[:, None] * (turn @ back), full_matrices=False)
     return as_directions(factor @ rotation.T, lengths**2)
 
 
-def scaled_rows(factor: FloatArray, other: FloatArray) -> tuple[FloatArray, FloatArray]:
+def with_common_scales(factor: FloatArray, other: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Both factors with each row divided by its largest entry, so that a comparison does not depend on units."""
     size = np.maximum(np.abs(factor).max(axis=1, initial=0.0), np.abs(other).max(axis=1, initial=0.0))[:, None]
     size[size == 0] = 1.0

@@ -24,7 +24,7 @@ from closefar.model.factors import (
     has_ordered_orthogonal_columns,
     root_of,
     rotated,
-    scaled_rows,
+    with_common_scales,
 )
 from closefar.model.modelfile import ModelFileError, read, write
 from closefar.model.thresholds import Thresholded, check_flip_rate, check_thresholds, level_flips
@@ -34,7 +34,7 @@ from closefar.rows import column_scales, pair_rows, rows_of
 ZERO = "M is zero: no direction separates close from far."
 
 _DATA_SCALE = ("data_factor", "data_eigenvalues")
-_ROWS_AT_ONCE = 512
+_ROWS_OF_M_AT_ONCE = 512  # that are compared: M is large if there are many columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,7 +399,7 @@ class Metric(Thresholded):
             return NotImplemented
         values, arrays = ("thresholds", "noise", "feature_names", "flip_rate"), ("factor", "origin", *_DATA_SCALE)
         return all(getattr(self, name) == getattr(other, name) for name in values) and all(
-            _equal(getattr(self, name), getattr(other, name)) for name in arrays
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -419,7 +419,7 @@ class Metric(Thresholded):
     def measure(self, data: Any) -> FloatArray:
         """Return the squared distance of each row of differences (n, d) or pairs (n, 2, d), of any array library.
 
-        Of comparisons, (n, 3, d) or (n, 4, d), it is the squared distance of the second leg less that of the
+        For comparisons, (n, 3, d) or (n, 4, d), it is the squared distance of the second leg less that of the
         first.  Both may be given by index: as anything that has `points` and an `index` of shape (n, 2) to (n, 4).
         """
         rows = rows_of(data, self.origin)
@@ -465,17 +465,13 @@ def _check_data_scale(
         raise ValueError(
             f"data_eigenvalues must be {factor.shape[1]} finite numbers >= 0, largest first; got {values}."
         )
-    left, right = scaled_rows(factor, data_factor)
-    for start in range(0, len(left), _ROWS_AT_ONCE):  # M is large if there are many columns
-        some = slice(start, start + _ROWS_AT_ONCE)
+    left, right = with_common_scales(factor, data_factor)
+    for start in range(0, len(left), _ROWS_OF_M_AT_ONCE):  # M is large if there are many columns
+        some = slice(start, start + _ROWS_OF_M_AT_ONCE)
         difference = left[some] @ left[start:].T - right[some] @ right[start:].T
         if np.abs(difference).max(initial=0.0) > 1e-8:
             raise ValueError("data_factor must give the same M as factor (B B' = A A'). Use Metric.from_data_scale.")
     return data_factor, values
-
-
-def _equal(left: FloatArray | None, right: FloatArray | None) -> bool:
-    return left is right or (left is not None and right is not None and np.array_equal(left, right))
 
 
 def _frozen(array: Any) -> FloatArray:
@@ -595,8 +591,8 @@ def _import_extra(name: str, needed_by: str) -> Any:
         raise ImportError(f"{needed_by} needs {name}: run pip install 'closefar[{name}]'.") from error
 
 
-_CHECKED_ROWS = 10_000  # points that are checked for rounding in float32
-_ROUNDING = 1e-3  # a shift that matters, relative to the distance at which a pair is no longer the closest
+_POINTS_CHECKED = 10_000  # points that are checked for rounding in float32
+_LARGEST_SHIFT = 1e-3  # a shift that matters, relative to the distance at which a pair is no longer the closest
 
 
 def _faiss_index(metric: Metric, points: Any = None) -> Any:
@@ -653,12 +649,12 @@ def _warn_of_rounding(metric: Metric, stored: Any, rows: FloatArray) -> None:
     """Warn if float32 moves points noticeably, because a column has a large offset and little spread."""
     if len(rows) < 2:
         return
-    sample = np.arange(0, len(rows), max(1, len(rows) // _CHECKED_ROWS))
+    sample = np.arange(0, len(rows), max(1, len(rows) // _POINTS_CHECKED))
     shift = stored.reconstruct_batch(sample) - (rows[sample] - np.mean(rows, axis=0)) @ metric.components.T
     shift -= np.mean(shift, axis=0)  # a common shift changes no distance
     largest = float(np.sqrt(np.max(np.sum(shift * shift, axis=1))))
     reach = math.sqrt(min((threshold for threshold in metric.thresholds if threshold > 0), default=1.0))
-    if largest > _ROUNDING * reach:
+    if largest > _LARGEST_SHIFT * reach:
         warnings.warn(
             f"float32 moves some of these points by {largest:.2g}, while a distance of {reach:.2g} matters: "
             "a column has a large offset for its spread. Subtract the same numbers, such as points.mean(axis=0), from "

@@ -22,8 +22,8 @@ from safetensors.numpy import save as save_tensors
 from closefar.arrays import FloatArray
 from closefar.files import replace_file
 
-FORMAT_VERSION = 3
-_MAX_BYTES = 1 << 30
+FORMAT_VERSION = 3  # of the files that this version writes, and reads
+_MAX_BYTES = 1 << 30  # what a metric of 8,000 columns and full rank takes
 _KEY = "closefar"
 _LENGTH_BYTES = 8  # safetensors begins with the length of its header
 
@@ -70,9 +70,9 @@ def read(
         raise ModelFileError(f"{path} is not a closefar model, which has at most {_MAX_BYTES} bytes; got {size}.")
     content = Path(path).read_bytes()
     try:
-        arrays, header, checksum = _parse(content)
-    except _OtherFormatError as error:
-        raise ModelFileError(f"{path}: {error}") from error
+        arrays, header, checksum = _parse(path, content)
+    except ModelFileError:
+        raise
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelFileError(f"{path} is not a closefar model, or it is damaged ({error}). Save it again.") from error
     if checksum != _checksum(arrays, header):
@@ -90,11 +90,7 @@ def check(holds: bool, name: str) -> None:
         raise ValueError(f"its {name} has the wrong type")
 
 
-class _OtherFormatError(Exception):
-    """The file has an earlier or a later format."""
-
-
-def _parse(content: bytes) -> tuple[dict[str, FloatArray], dict[str, Any], str]:
+def _parse(path: str | Path, content: bytes) -> tuple[dict[str, FloatArray], dict[str, Any], str]:
     length = int.from_bytes(content[:_LENGTH_BYTES], "little")
     header = json.loads(json.loads(content[_LENGTH_BYTES : _LENGTH_BYTES + length])["__metadata__"][_KEY])
     found = header["format_version"]
@@ -102,9 +98,9 @@ def _parse(content: bytes) -> tuple[dict[str, FloatArray], dict[str, Any], str]:
         raise ValueError("its format version is not a number")
     if found != FORMAT_VERSION:
         remedy = "Upgrade closefar" if found > FORMAT_VERSION else "Fit it again, or use the version that wrote it"
-        raise _OtherFormatError(
-            f"model format {found}, written by closefar {header.get('library_version')}; this version reads format "
-            f"{FORMAT_VERSION}. {remedy}."
+        raise ModelFileError(
+            f"{path}: model format {found}, written by closefar {header.get('library_version')}; this version reads "
+            f"format {FORMAT_VERSION}. {remedy}."
         )
     checksum = header.pop("checksum")
     arrays = load_tensors(content)

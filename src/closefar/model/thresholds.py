@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import numbers
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +18,7 @@ from closefar.noise import FlipRate, Noise, interval_losses, label_losses, turne
 if TYPE_CHECKING:
     from closefar.judgements import Judgements
 
-_PART = 1 << 16  # rows at a time, in cache
+_ROWS_PER_PART = 1 << 16  # rows at a time, in cache
 
 _NO_THRESHOLD = (
     "this needs a threshold, and comparisons determine none; got a metric without one. Fit one "
@@ -70,34 +70,35 @@ def one_rate(flip_rate: FlipRate) -> float:
 def level_flips(flip_rate: Any, n_levels: int) -> tuple[Any, Any]:
     """The probability of a level regardless of the distance, and the share of answers that depend on it.
 
-    A share of the answers is drawn from all levels alike; `flip_rate` is the share of answers that are
+    A share of the answers is drawn from all levels equally; `flip_rate` is the share of answers that are
     wrong for this reason.  Two levels have q and 1 - 2q.
     """
     each = flip_rate / (n_levels - 1)
     return each, 1.0 - n_levels * each
 
 
-def _level_probabilities(
-    noise: Noise, squared: FloatArray, thresholds: tuple[float, ...], flip_rate: Any
-) -> FloatArray:
+def _level_probabilities(noise: Noise, squared: FloatArray, thresholds: FloatArray, flip_rate: Any) -> FloatArray:
     """The probability of each level at each squared distance, shape (n, K): closest first.
 
-    A flip rate may be an array with a number for each.
+    Thresholds may be those of each, (n, K - 1), and a flip rate an array with a number for each.
     """
-    if len(thresholds) == 1:
-        margin = squared - thresholds[0]
-        flip_rate = (flip_rate, flip_rate) if isinstance(flip_rate, np.ndarray) else flip_rate
-        sides = with_flips(noise.cdf(-margin), turned_round(flip_rate)), with_flips(noise.cdf(margin), flip_rate)
-        return np.column_stack(sides)
-    ends = np.array([-np.inf, *thresholds, np.inf])
-    probabilities = np.empty((len(squared), len(thresholds) + 1))
-    for start in range(0, len(squared), _PART):
-        part = squared[start : start + _PART, None]
-        with np.errstate(divide="ignore"):  # two thresholds of one value leave nothing between them
-            losses = interval_losses(noise, part - ends[:-1], part - ends[1:], 0).loss
-        probabilities[start : start + _PART] = np.exp(-losses)
-    each, rest = level_flips(np.asarray(flip_rate)[..., None], len(thresholds) + 1)
-    return each + rest * probabilities if np.any(flip_rate) else probabilities
+    levels = range(thresholds.shape[-1] + 1)
+    return np.exp(-np.column_stack([_level_losses(noise, squared, thresholds, flip_rate, level) for level in levels]))
+
+
+def _level_losses(noise: Noise, squared: FloatArray, thresholds: FloatArray, flip_rate: Any, level: int) -> FloatArray:
+    """-log of the probability of one level at each squared distance."""
+    last = thresholds.shape[-1]
+    low = thresholds[..., level - 1] if level > 0 else -np.inf
+    up = thresholds[..., level] if level < last else np.inf
+    with np.errstate(divide="ignore"):  # two thresholds of one value leave nothing between them
+        losses: FloatArray = interval_losses(noise, squared - low, squared - up, 0).loss
+    if not np.any(flip_rate):
+        return losses
+    each, rest = level_flips(np.broadcast_to(flip_rate, losses.shape), last + 1)
+    flips = each > 0  # without flips, the probability may be too small for a number
+    probability = each + rest * np.exp(-losses)
+    return np.where(flips, -np.log(np.where(flips, probability, 1.0)), losses)
 
 
 class Thresholded:
@@ -188,10 +189,15 @@ class Thresholded:
         if not self.thresholds:
             raise ValueError(_NO_THRESHOLD)
         rate = self.flip_rate if flip_rate is None else flip_rate
-        return _level_probabilities(self.noise, squared, self.thresholds, rate)
+        if len(self.thresholds) > 1:
+            return _level_probabilities(self.noise, squared, np.array(self.thresholds), rate)
+        margin = squared - self.thresholds[0]
+        rate = (rate, rate) if isinstance(rate, np.ndarray) else rate
+        sides = with_flips(self.noise.cdf(-margin), turned_round(rate)), with_flips(self.noise.cdf(margin), rate)
+        return np.column_stack(sides)
 
     def levels_at(self, squared: FloatArray) -> IndexArray:
-        """Return the most probable level at each squared distance: 0 is the closest; of two alike, the higher one."""
+        """Return the most probable level at each squared distance: 0 is the closest; a tie goes to the higher one."""
         if len(self.thresholds) == 1:
             return (squared >= self.thresholds[0]).astype(np.intp)
         probabilities = self.probabilities_at(squared, 0.0)
@@ -204,15 +210,73 @@ class Thresholded:
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class _Scores(ABC):
+    """What judgements of two sides and of levels have in common; all figures use the weights of the judgements."""
+
+    judgements: Judgements
+
+    @property
+    @abstractmethod
+    def predicted(self) -> IndexArray:
+        """The most probable side or level, as a code."""
+
+    @property
+    @abstractmethod
+    def losses(self) -> FloatArray:
+        """-log P of each judgement."""
+
+    def __len__(self) -> int:
+        return len(self.judgements)
+
+    @property
+    def is_right(self) -> BoolArray:
+        """Whether the judgement is the most probable one."""
+        right: BoolArray = self.predicted == self.judgements.codes
+        return right
+
+    @property
+    def loss(self) -> float:
+        return self.judgements.mean(self.losses)
+
+    @property
+    def accuracy(self) -> float:
+        return self.judgements.mean(self.is_right)
+
+    @property
+    def shares(self) -> FloatArray:
+        """The share of each side or level; of comparisons, which may be reversed, even ones."""
+        if self.judgements.kind == "comparisons":
+            return np.array([0.5, 0.5])
+        counts = np.bincount(self.judgements.codes, self.judgements.weights, self.judgements.n_levels)
+        shares: FloatArray = counts / counts.sum()
+        return shares
+
+    @property
+    def majority(self) -> float:
+        """The accuracy of always predicting the most frequent label or level; of comparisons, that of guesses."""
+        return float(self.shares.max())
+
+    @property
+    def null_loss(self) -> float:
+        """The loss of the best constant probabilities; of comparisons, that of even odds."""
+        return float(-sum(share * np.log(share) for share in self.shares if share > 0))
+
+    def confusion(self, weights: FloatArray | None = None) -> FloatArray:
+        """The confusion matrix, given by predicted labels, closest first; by default weighted as the judgements."""
+        k = self.judgements.n_levels
+        weights = self.judgements.weights if weights is None else weights
+        counts = np.bincount(k * self.judgements.codes + self.predicted, weights=weights, minlength=k * k)
+        return counts.astype(np.float64).reshape(k, k)
+
+
+@dataclass(frozen=True, eq=False)
+class Scored(_Scores):
     """Judgements of two sides with their margins, and the noise that converts a margin to a probability.
 
     The sides are close and far, the two of a dichotomy of levels, or, of comparisons, which leg is the
-    shorter one.  Two flip rates may be arrays, with a number for each judgement.  All figures use the
-    weights of the judgements.
+    shorter one.  Two flip rates may be arrays, with a number for each judgement.
     """
 
-    judgements: Judgements
     margin: FloatArray
     noise: Noise
     flip_rate: FlipRate
@@ -223,9 +287,6 @@ class Scored:
         margin = metric.measure(judgements.data)
         margin -= metric.cut
         return cls(judgements, margin, metric.noise, metric.flip_rate)
-
-    def __len__(self) -> int:
-        return len(self.judgements)
 
     def take(self, where: IndexArray) -> Scored:
         return replace(
@@ -245,10 +306,8 @@ class Scored:
         return [self]
 
     @property
-    def is_right(self) -> BoolArray:
-        """Whether the label agrees with the side of the threshold."""
-        right: BoolArray = (self.margin >= 0) == self.judgements.is_far
-        return right
+    def predicted(self) -> IndexArray:
+        return (self.margin >= 0).astype(np.intp)
 
     @property
     def probability_far(self) -> FloatArray:
@@ -290,62 +349,28 @@ class Scored:
     def _mapped(self, function: Callable[[slice], FloatArray]) -> FloatArray:
         """One number per judgement, computed part by part, in cache."""
         found = np.empty(len(self.margin))
-        for start in range(0, len(self.margin), _PART):
-            where = slice(start, start + _PART)
+        for start in range(0, len(self.margin), _ROWS_PER_PART):
+            where = slice(start, start + _ROWS_PER_PART)
             found[where] = function(where)
         return found
-
-    @property
-    def loss(self) -> float:
-        return self.judgements.mean(self.losses)
-
-    @property
-    def accuracy(self) -> float:
-        return self.judgements.mean(self.is_right)
 
     @property
     def share_far(self) -> float:
         return self.judgements.mean(self.judgements.is_far)
 
     @property
-    def majority(self) -> float:
-        """The accuracy of always predicting the more frequent label; of comparisons, that of guesses."""
-        return 0.5 if self._are_compared else max(self.share_far, 1.0 - self.share_far)
-
-    @property
-    def null_loss(self) -> float:
-        """The loss of the best constant probability; of comparisons, that of even odds."""
-        if self._are_compared:
-            return math.log(2.0)
-        return float(-sum(share * np.log(share) for share in (self.share_far, 1.0 - self.share_far) if share > 0))
-
-    @property
     def auc(self) -> float | None:
         """The area under the ROC curve; None if all labels are the same, and of comparisons, which have no sides."""
-        if self._are_compared or self.judgements.n_rarer == 0:
+        if self.judgements.kind == "comparisons" or self.judgements.n_rarer == 0:
             return None
         from sklearn.metrics import roc_auc_score
 
         return float(roc_auc_score(self.judgements.is_far, self.margin, sample_weight=self.judgements.weights))
 
-    @property
-    def _are_compared(self) -> bool:
-        """Whether these are comparisons: reversed, each is the same with the other answer."""
-        return self.judgements.kind == "comparisons"
-
-    def confusion(self, weights: FloatArray | None = None) -> FloatArray:
-        """The confusion matrix, given by predicted labels, close first; by default weighted as the judgements."""
-        cells = 2 * self.judgements.is_far + (self.margin >= 0)
-        weights = self.judgements.weights if weights is None else weights
-        counts: FloatArray = np.bincount(cells, weights=weights, minlength=4).astype(np.float64).reshape(2, 2)
-        return counts
-
 
 @dataclass(frozen=True, eq=False)
-class ScoredLevels:
+class ScoredLevels(_Scores):
     """Judgements of K levels with their squared distances, and the noise that converts these to probabilities.
-
-    All figures use the weights of the judgements.
 
     Attributes
     ----------
@@ -356,17 +381,13 @@ class ScoredLevels:
         Of the metric, or of the metric of each judgement.
     noise : Noise
     flip_rate : float or array of shape (n,)
-        The share of answers that are wrong because they are drawn from all levels alike.
+        The share of answers that are wrong because they are drawn from all levels equally.
     """
 
-    judgements: Judgements
     squared: FloatArray
     thresholds: FloatArray
     noise: Noise
     flip_rate: Any
-
-    def __len__(self) -> int:
-        return len(self.judgements)
 
     def take(self, where: IndexArray) -> ScoredLevels:
         return replace(
@@ -392,19 +413,13 @@ class ScoredLevels:
     @cached_property
     def probabilities(self) -> FloatArray:
         """The probability of each level, (n, K)."""
-        return np.exp(-np.column_stack([self._losses_of(code) for code in range(self.judgements.n_levels)]))
+        return _level_probabilities(self.noise, self.squared, self.thresholds, self.flip_rate)
 
     @cached_property
     def predicted(self) -> IndexArray:
         """The most probable level; of two that are as probable, the higher one."""
         found = np.argmax(self.probabilities[:, ::-1], axis=1)
         return np.asarray(self.judgements.n_levels - 1 - found)
-
-    @property
-    def is_right(self) -> BoolArray:
-        """Whether the level is the most probable one."""
-        right: BoolArray = self.predicted == self.judgements.codes
-        return right
 
     @property
     def probability_wrong(self) -> FloatArray:
@@ -424,57 +439,11 @@ class ScoredLevels:
         found, codes = np.empty(len(self)), self.judgements.codes
         for code in range(self.judgements.n_levels):
             here = codes == code
-            found[here] = self._losses_of(code)[here]
+            found[here] = _level_losses(self.noise, self.squared, self.thresholds, self.flip_rate, code)[here]
         return found
-
-    @property
-    def loss(self) -> float:
-        return self.judgements.mean(self.losses)
-
-    @property
-    def accuracy(self) -> float:
-        return self.judgements.mean(self.is_right)
-
-    @property
-    def shares(self) -> FloatArray:
-        """The share of each level."""
-        counts = np.bincount(self.judgements.codes, self.judgements.weights, self.judgements.n_levels)
-        shares: FloatArray = counts / counts.sum()
-        return shares
-
-    @property
-    def majority(self) -> float:
-        """The accuracy of the majority baseline: always predicting the most frequent level."""
-        return float(self.shares.max())
-
-    @property
-    def null_loss(self) -> float:
-        """The loss of the best constant probabilities."""
-        return float(-sum(share * np.log(share) for share in self.shares if share > 0))
 
     @property
     def auc(self) -> float | None:
         """The mean area under the ROC curves of the thresholds; None if all levels are the same."""
         areas = [area for each in self.dichotomies if (area := each.auc) is not None]
         return float(np.mean(areas)) if areas else None
-
-    def confusion(self, weights: FloatArray | None = None) -> FloatArray:
-        """The confusion matrix, given by predicted levels, closest first; by default weighted as the judgements."""
-        k = self.judgements.n_levels
-        weights = self.judgements.weights if weights is None else weights
-        counts = np.bincount(k * self.judgements.codes + self.predicted, weights=weights, minlength=k * k)
-        return counts.astype(np.float64).reshape(k, k)
-
-    def _losses_of(self, code: int) -> FloatArray:
-        """-log of the probability of one level."""
-        last = self.judgements.n_levels - 1
-        low = self.thresholds[..., code - 1] if code > 0 else -np.inf
-        up = self.thresholds[..., code] if code < last else np.inf
-        with np.errstate(divide="ignore"):  # two thresholds of one value leave nothing between them
-            losses: FloatArray = interval_losses(self.noise, self.squared - low, self.squared - up, 0).loss
-        if not np.any(self.flip_rate):
-            return losses
-        each, rest = level_flips(np.broadcast_to(self.flip_rate, losses.shape), last + 1)
-        flips = each > 0  # without flips, the probability may be too small for a number
-        probability = each + rest * np.exp(-losses)
-        return np.where(flips, -np.log(np.where(flips, probability, 1.0)), losses)

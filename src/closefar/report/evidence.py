@@ -15,7 +15,7 @@ from scipy.stats import t as student
 from sklearn.utils import check_random_state
 
 from closefar.arrays import BoolArray, FloatArray, numbered
-from closefar.fitting import Fit, Scorer, Scores, fit, joined, measured_statistics, refit_part, score
+from closefar.fitting import Fit, Scorer, Scores, fit, join_scores, measured_statistics, refit_part, score
 from closefar.judgements import Judgements, Kind, Split, most_folds, split_judgements, variance_of_sum
 from closefar.model import ScoredLevels
 from closefar.packed import packed_size
@@ -340,7 +340,7 @@ def _out_of_fold(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tu
     thresholds = np.full(len(judgements), np.nan)
     for part, test in parts:
         thresholds[test] = _threshold(part)
-    return joined(judgements, [(score(part, judgements.take(test)), test) for part, test in parts]), thresholds
+    return join_scores(judgements, [(score(part, judgements.take(test)), test) for part, test in parts]), thresholds
 
 
 def _threshold(fitted: Fit) -> float:
