@@ -19,12 +19,12 @@ import typer
 
 from closefar.cli.options import option
 from closefar.errors import command_words, printable
+from closefar.files import Content, check_writable, is_device, staged_files
+from closefar.plain import plain, records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.progress import Progress
-
-    from closefar.files import Content
 
 EXIT_CODES = {
     0: "success",
@@ -144,8 +144,6 @@ class Session:
 
     def write_files(self, contents: Mapping[Path, Content]) -> None:
         """Write files, all of them or none; an interrupt comes too late once the first is in its place."""
-        from closefar.files import staged_files
-
         with staged_files(contents) as put_in_place:
             self._end_if_interrupted()
             self._is_written = True
@@ -155,8 +153,6 @@ class Session:
         """Print a result: a text for a person, or the facts with all notes as JSON."""
         self._print_notes()
         if self.output.json:
-            from closefar.plain import plain
-
             self._print(json.dumps(plain({**facts, "notes": self.warnings}, finite=True), indent=1))
         elif not self.output.quiet:
             self._print(printable(text))
@@ -260,8 +256,6 @@ class Replacing:
 
     def check(self, outputs: Iterable[Path], *, read: Iterable[Path | None] = ()) -> None:
         """Refuse what could not be written, what is read by the same command, and, without --force, what exists."""
-        from closefar.files import check_writable, is_device
-
         inputs, seen = [path for path in read if path is not None], list[Path]()
         for path in outputs:
             if str(path) in _STANDARD_OUTPUT:  # which also takes the messages
@@ -289,8 +283,6 @@ def _are_same(left: Path, right: Path) -> bool:
 
 def named(out: Path, default: str) -> Path:
     """The name that says the format of a file: that of the default on devices and pipes."""
-    from closefar.files import is_device
-
     return Path(default) if is_device(out) and not out.suffix else out
 
 
@@ -308,8 +300,6 @@ def check_table(out: Path | None, replacing: Replacing, *, read: Iterable[Path |
 def write_results(session: Session, blocks: Iterator[dict[str, NDArray[Any]]], n_rows: int, out: Path | None) -> None:
     """Write a table, given some rows at a time, to a file, or to standard output as CSV or JSON."""
     if out is None and session.output.json:
-        from closefar.plain import records
-
         session.show("", {"records": [record for columns in blocks for record in records(columns)]})
         return
     from closefar.tables import csv_parts, write_table
