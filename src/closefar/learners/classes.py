@@ -25,6 +25,7 @@ from closefar.fitting import (
     showing,
 )
 from closefar.judgements import Tuples
+from closefar.learners.base import store_parameters
 from closefar.learners.linear import LinearMetricLearner
 from closefar.model import Metric
 
@@ -121,12 +122,7 @@ class ClassMetricLearner(
         random_state: Any = 0,
         verbose: int = 0,
     ) -> None:
-        self.wrong_share = wrong_share
-        self.units = units
-        self.n_pairs = n_pairs
-        self.learner = learner
-        self.random_state = random_state
-        self.verbose = verbose
+        store_parameters(self, locals())
 
     n_features_in_: int
     classes_: NDArray[Any]
@@ -217,7 +213,7 @@ class ClassMetricLearner(
                 "wrong_share", either('must be "estimate"', "must be estimate") + " or a number from 0 to 1", share
             )
         if self.n_pairs is not None and not (
-            isinstance(self.n_pairs, numbers.Integral) and self.n_pairs >= _FEWEST_PAIRS
+            isinstance(self.n_pairs, numbers.Integral) and int(self.n_pairs) >= _FEWEST_PAIRS
         ):
             raise InvalidValueError("n_pairs", f"must be a whole number >= {_FEWEST_PAIRS}, or None", self.n_pairs)
 
