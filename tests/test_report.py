@@ -404,7 +404,7 @@ def test_many_pairs_are_sampled_and_the_report_says_so(
 ) -> None:
     monkeypatch.setattr(sections, "_LIMIT", 1e4)
     monkeypatch.setattr(sections, "_MOST_NUMBERS", 1e3)
-    monkeypatch.setattr(sections, "_FEWEST_PAIRS", 500)
+    monkeypatch.setattr(sections, "_FEWEST_JUDGED", 500)
     facts = summarize(learner)
     assert facts["pairs"]["n_pairs"] == 500
     assert "a random sample of 500 of the 2,000 pairs" in facts["pairs"]["words"]

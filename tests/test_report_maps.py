@@ -61,7 +61,7 @@ def test_points_are_distinct_and_their_map_keeps_distances() -> None:
     assert len(part["x"]) == len(np.unique(ids)) == 50
     assert "All 50 points are shown" in part["reading"]
     metric = learner.metric_
-    given = maps.point_map(
+    given = maps.map_points(
         metric, metric.directions(), points, ids, importance=np.array([1.0, 0.0]), categories={}, seed=0
     )
     placed = np.column_stack([given["x"], given["y"]])

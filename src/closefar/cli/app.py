@@ -59,7 +59,7 @@ from closefar.cli.session import (
 )
 from closefar.errors import command_words, printable
 from closefar.noise import with_flips
-from closefar.plain import format_table, plain, records
+from closefar.plain import format_table, records, to_jsonable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,10 +74,10 @@ if TYPE_CHECKING:
 # Which judgements a table holds, two labels, levels or comparisons, and what is said of them on the screen.
 
 
-_MOST_LEVELS = 21  # that numbers are treated as without --levels: 0 to 20
-_MOST_LABELS = 5  # named in a message, which is one line
+_MOST_NUMBERED = 21  # that numbers are treated as without --levels: 0 to 20
+_MOST_WORDS = 5  # named in a message, which is one line
 
-# Labels, in lower case, that say by themselves which one is far.
+# Labels, in lower case, of which it is clear which one is far.
 _PLAIN = {("close", "far"), ("0", "1"), ("-1", "1"), ("false", "true")}
 
 
@@ -91,7 +91,7 @@ def _words_in_order(counts: dict[str, int], far: str | None, levels: tuple[str, 
     far : str, optional
         The one of two labels that means far.
     levels : tuple of str, optional
-        All of them in order; more than two numbers are in order by themselves.
+        All of them in order; the order of more than two numbers is known.
     """
     if levels is not None:
         return _checked_levels(counts, levels)
@@ -108,9 +108,9 @@ def _words_in_order(counts: dict[str, int], far: str | None, levels: tuple[str, 
             "another with --label, or give all labels from closest to farthest with --levels."
         )
     levels = tuple(sorted(words, key=float))
-    if len(levels) > _MOST_LEVELS:
+    if len(levels) > _MOST_NUMBERED:
         raise ValueError(
-            f"numbers are treated as levels if there are at most {_MOST_LEVELS} different ones; got {len(levels)}: "
+            f"numbers are treated as levels if there are at most {_MOST_NUMBERED} different ones; got {len(levels)}: "
             f"{_named(counts, levels)}. Round them to fewer levels, or list them all with --levels."
         )
     if far is not None:
@@ -175,8 +175,8 @@ def _counts(labels: Any) -> dict[str, int]:
 
 
 def _named(counts: dict[str, int], words: Any) -> str:
-    named = ", ".join(f"{word[:60]!r} ({counts[word]})" for word in words[:_MOST_LABELS])
-    return f"{named}{', ...' if len(words) > _MOST_LABELS else ''}"
+    named = ", ".join(f"{word[:60]!r} ({counts[word]})" for word in words[:_MOST_WORDS])
+    return f"{named}{', ...' if len(words) > _MOST_WORDS else ''}"
 
 
 def _number(word: str) -> float | None:
@@ -198,7 +198,7 @@ def _plainly(word: str) -> str:
 # From the options of a command to pairs, labels and predictions.
 
 
-_N_FOLDS = 5  # as is usual: each fit sees four fifths of the pairs
+_USUAL_FOLDS = 5  # as is usual: each fit sees four fifths of the pairs
 _ROWS_WRITTEN = 1 << 17  # at a time
 _LARGEST_SCALE = 1e75  # its fourth power, which squared distances of squared differences need, is still a number
 
@@ -340,7 +340,7 @@ def _folds_of(
     """The number of folds that the groups allow, and the groups; by pair where they allow none."""
     from closefar.judgements import most_folds
 
-    judgements, n_folds = _read_judgements(table, words), _N_FOLDS
+    judgements, n_folds = _read_judgements(table, words), _USUAL_FOLDS
     if words:
         n_folds = max(2, min(n_folds, int(np.bincount(judgements.codes, minlength=len(words)).min())))
     if groups is None:
@@ -535,9 +535,9 @@ def _fit_facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
     choice = baseline = None
     if fit.choice is not None:  # the plain distance alone has no alpha
         table = [each._asdict() for each in fit.choice.table]
-        choice = {**plain(fit.choice), "table": table, "sentence": command_words(fit.choice.sentence)}
+        choice = {**to_jsonable(fit.choice), "table": table, "sentence": command_words(fit.choice.sentence)}
     if fit.baseline is not None:
-        baseline = plain(replace(fit.baseline, metric=None))
+        baseline = to_jsonable(replace(fit.baseline, metric=None))
         del baseline["metric"]
         baseline |= {"is_better": fit.baseline.is_better, "sentence": fit.baseline.sentence}
     return {
@@ -549,7 +549,7 @@ def _fit_facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
         "choice": choice,
         "baseline": baseline,
         "engine": fit.engine,
-        "certificate": {**plain(certificate, is_command_line=True), "status": command_words(certificate.status)},
+        "certificate": {**to_jsonable(certificate, is_command_line=True), "status": command_words(certificate.status)},
         "statistics": fit.statistics,
     }
 
@@ -799,7 +799,7 @@ def sample_size(
         with session.stage("planning"):
             plan = plan_sample_size(learner, target_error=target_error, measure=measure, delta=delta)
         sentence = command_words(plan.sentence)
-        session.show(sentence, {**plain(plan), "sentence": sentence})
+        session.show(sentence, {**to_jsonable(plan), "sentence": sentence})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -892,7 +892,7 @@ def _exported(model: Model, suffix: str) -> bytes:
 
         return bytes(faiss.serialize_index(index))
     if suffix == ".json":
-        return (json.dumps(plain(_model_facts(model), finite=True), indent=1) + "\n").encode()
+        return (json.dumps(to_jsonable(_model_facts(model), finite=True), indent=1) + "\n").encode()
     if suffix == ".csv":
         return encode_table({"": names, **dict(zip(names.tolist(), metric.matrix.T, strict=True))}, Path("matrix.csv"))
     threshold = np.array(metric.thresholds if metric.threshold is None else metric.threshold)
@@ -1306,7 +1306,7 @@ for command in (*_COMMANDS, export_judgements, report, demo):
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
 
-def run() -> int:
+def run_app() -> int:
     """Run the command line and return its exit code."""
     try:
         code = int(app(standalone_mode=False, prog_name="closefar") or 0)

@@ -366,7 +366,7 @@ _NOT_OF_ALL: dict[str, tuple[str, Any, str]] = {  # parameters that not every le
 
 @dataclass(frozen=True)
 class Learning:
-    """What every fit can be asked for; by itself, maximum likelihood, which the theory of sample sizes is about."""
+    """What every fit can be asked for; alone, it is maximum likelihood, which the theory of sample sizes is about."""
 
     PANEL: ClassVar = "Learning"
 

@@ -84,7 +84,7 @@ def measured(learner: Any, X: Any, annotator: Any = None) -> tuple[FloatArray, A
 
 
 def far_is_first(fit: Fit) -> bool:
-    """Whether the label that means far sorts first, so that scores and probabilities are the other way round."""
+    """Whether the label that means far sorts first, so that scores and probabilities are reversed."""
     return fit.kind is Kind.CLOSE_FAR and not fit.sides.far_is_last
 
 

@@ -14,7 +14,7 @@ from closefar.errors import command_words
 from closefar.model import Metric, ModelFileError
 from closefar.model.metric import contents_of, load_with_header
 from closefar.model.modelfile import check, encode
-from closefar.plain import plain
+from closefar.plain import to_jsonable
 from closefar.tables import Encoding, Pairs, Source, labels_of, open_table, others_of
 
 # Fits and learners need scikit-learn, which is slow to import: only functions that make one import them.
@@ -323,7 +323,7 @@ def _stored(fit: Fit, fingerprint: str) -> dict[str, Any]:
     """Return the facts of a fit as JSON has them; its other metrics are arrays of the file."""
     from closefar.questions import summarize
 
-    facts: dict[str, Any] = plain(
+    facts: dict[str, Any] = to_jsonable(
         {
             **{name: getattr(fit, name) for name in _FACTS},
             "baseline": None if fit.baseline is None else replace(fit.baseline, metric=None),

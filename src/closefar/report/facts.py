@@ -52,7 +52,7 @@ from closefar.judgements import (
 )
 from closefar.model import ZERO, Metric, Scored, ScoredLevels, in_data_scale, loadings
 from closefar.packed import packed_size
-from closefar.plain import plain
+from closefar.plain import to_jsonable
 from closefar.questions import (
     DOUBT,
     JACKKNIFE_PARTS,
@@ -78,8 +78,8 @@ from closefar.questions import (
     wilson,
 )
 from closefar.questions import summarize as summary_of
-from closefar.report.maps import distinct_points, pair_map, point_map
-from closefar.report.wording import count, digits, listed, loading, number, percent, points, sentence, short
+from closefar.report.maps import distinct_points, map_pairs, map_points
+from closefar.report.wording import count, digits, percent, points, rounded, sentence, short, signed, with_and
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Where a report comes from, and the sections in their order.
@@ -220,7 +220,7 @@ def summarize(
             "truncation": _truncation(fit, shown, is_training=is_of_fit, seed=seed),
             "directions": _directions(metric, names, scales),
             "matrix": _matrix(metric, names, scales),
-            "pair_map": pair_map(metric, metric.directions(), shown, suspects, seed),
+            "pair_map": map_pairs(metric, metric.directions(), shown, suspects, seed),
             "point_map": _point_map(fit, shown, dependent, provenance, seed),
         }
         tell("noise check")
@@ -243,7 +243,7 @@ def summarize(
         }
     facts |= {"sentence": _answer(facts), "key_figures": _key_figures(facts)}
     facts = {**_headline(title, facts, provenance), **facts}
-    return cast("dict[str, Any]", plain(facts, finite=True, is_command_line=provenance.is_command_line))
+    return cast("dict[str, Any]", to_jsonable(facts, finite=True, is_command_line=provenance.is_command_line))
 
 
 def _headline(title: str | None, facts: dict[str, Any], provenance: Provenance) -> dict[str, Any]:
@@ -259,13 +259,13 @@ def _headline(title: str | None, facts: dict[str, Any], provenance: Provenance) 
     if facts["annotators"] is not None:
         parts.append(count(facts["annotators"]["n"], "annotator"))
     named = {
-        "Data": listed(files),
+        "Data": with_and(files),
         "Model": provenance.model,
         "Date": date.today().isoformat(),
         "Size": ", ".join(parts),
     }
     return {
-        "title": title or (f"{DEFAULT_TITLE}: {listed(files)}" if files else DEFAULT_TITLE),
+        "title": title or (f"{DEFAULT_TITLE}: {with_and(files)}" if files else DEFAULT_TITLE),
         "is_command_line": provenance.is_command_line,
         "about": [{"name": name, "value": value} for name, value in named.items() if value],
     }
@@ -329,7 +329,7 @@ def _point_map(
         return {"reason": "The points themselves are not known, only their differences."}
     importance = np.sum(fit.metric.factor**2, axis=1) * np.array(fit.statistics.column_scales) ** 2
     more = {"importance": importance, "categories": provenance.categories, "seed": seed}
-    return point_map(fit.metric, fit.metric.directions(), *known, **more)
+    return map_points(fit.metric, fit.metric.directions(), *known, **more)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -339,8 +339,8 @@ def _point_map(
 
 
 _LIMIT = 2e10  # of one part
-_FEWEST_PAIRS = 2000  # which know a share of one half to 2.2 percentage points
-_MOST_PAIRS = 30_000  # which know an accuracy to 0.6 percentage points
+_FEWEST_JUDGED = 2000  # which know a share of one half to 2.2 percentage points
+_MOST_JUDGED = 30_000  # which know an accuracy to 0.6 percentage points
 _FEWEST_PASSES = 20.0  # where a fit began near its end
 _FEW_FEATURES = 16  # up to which the proof of a fit takes no longer than the fit
 _MOST_NUMBERS = 4e6  # in memory at once
@@ -389,10 +389,10 @@ class _Effort:
         return float(n) * packed_size(self.n_features) ** 2 <= 5.0 * _LIMIT
 
     def _affordable(self, n: int, limit: float, work_per_pair: float) -> int:
-        return int(np.clip(limit / max(work_per_pair, 1.0), min(n, _FEWEST_PAIRS), min(n, _MOST_PAIRS)))
+        return int(np.clip(limit / max(work_per_pair, 1.0), min(n, _FEWEST_JUDGED), min(n, _MOST_JUDGED)))
 
 
-_N_FOLDS = 5  # as is usual: each fit sees four fifths of the pairs
+_FOLDS_TO_JUDGE = 5  # as is usual: each fit sees four fifths of the pairs
 _DIVISIONS = 3  # of points that are all linked by pairs: each tests about a fifth of these
 
 
@@ -510,7 +510,7 @@ def _judge(
     effort = _Effort(fitted)
     n_rounds = 1 if groups is None else 2
     judged = judgements.sample(effort.pairs_to_judge(len(judgements), n_rounds), seed)
-    n_folds, seed = effort.folds(len(judged), _N_FOLDS), check_random_state(seed).randint(2**31)
+    n_folds, seed = effort.folds(len(judged), _FOLDS_TO_JUDGE), check_random_state(seed).randint(2**31)
     own = None if groups is None else groups[judged.numbers]
     by_pair = replace(_by_pair(fitted, judged, n_folds, seed, own), groups=own)
     can_repeat = effort.pairs_to_judge(len(judged), 1 + _DIVISIONS) == len(judged)
@@ -666,8 +666,8 @@ def _by_metric(
 _HISTOGRAM_BINS = 40  # as many as have 7 pixels each in a drawing for a phone
 
 # The axis of distances ends at this quantile of them, and at most at this many thresholds.
-_SHOWN_SHARE = 0.98
-_MOST_THRESHOLDS = 10.0
+_DISTANCES_SHOWN = 0.98
+_MOST_THRESHOLDS = 10.0  # times their mean
 
 
 def _distances(judged: _Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
@@ -680,12 +680,12 @@ def _distances(judged: _Judged, metric: Metric, labels: list[str]) -> dict[str, 
     weights, codes, thresholds = judgements.weights, judgements.codes, np.array(metric.thresholds)
     if judgements.kind is Kind.COMPARISONS and isinstance(scored, Scored):
         values = np.where(judgements.is_far, scored.margin, -scored.margin)
-        end = float(np.quantile(np.abs(values), _SHOWN_SHARE)) or 1.0
+        end = float(np.quantile(np.abs(values), _DISTANCES_SHOWN)) or 1.0
         edges = np.linspace(-end, end, _HISTOGRAM_BINS + 1)
     else:
         scale, last = float(thresholds.mean()), 1.5 * float(thresholds[-1])
         values = judged.squared_distances(scale)
-        end = float(np.quantile(values, _SHOWN_SHARE))
+        end = float(np.quantile(values, _DISTANCES_SHOWN))
         end = (float(np.clip(end, last, max(_MOST_THRESHOLDS * scale, last))) if scale > 0 else end) or 1.0
         edges = np.linspace(0.0, end, _HISTOGRAM_BINS + 1)
     shown = np.clip(values, -end, end)
@@ -730,7 +730,7 @@ def _side_reading(judged: _Judged) -> str:
             share = percent(float(np.average(judged.scored.is_right[chosen], weights=weights[chosen])))
             there = f"{where} it" if said else f"lie {where} the threshold"
             said.append(f"{share} of the {name} {judged.noun}s {there}")
-    return f"{listed(said)}."
+    return f"{with_and(said)}."
 
 
 _CALIBRATION_BINS = 10  # of about equal weight, as in `plot.calibration`
@@ -790,7 +790,7 @@ def _roc(judged: _Judged, metric: Metric) -> dict[str, Any]:
     if isinstance(judged.scored, ScoredLevels):
         sides = enumerate(judged.scored.dichotomies, 1)
         curves = [{"level": k, **_roc_curve(each)} for k, each in sides if each.judgements.n_rarer > 0]
-        areas = listed([f"{curve['auc']:.3f}" for curve in curves])
+        areas = with_and([f"{curve['auc']:.3f}" for curve in curves])
         return {
             "reason": None,
             "auc": auc,
@@ -900,7 +900,7 @@ def _calibration_reading(bins: list[CalibrationBin], error: float) -> str:
 
 _LEARNING_REPEATS = 3  # whose range is drawn
 _TEST_SHARE = 0.2  # of the pairs, as in a fold of the cross-validation
-_HALVINGS = 4  # of the training pairs, down to a sixteenth
+_TRAINING_HALVINGS = 4  # of the training pairs, down to a sixteenth
 _SURE_HALVINGS = 2  # that are tried with few pairs too
 _FEWEST_TO_LEARN_FROM = 8  # pairs, below which a fit is a guess
 
@@ -959,7 +959,7 @@ def _train_and_test(sides: IndexArray, seed: int) -> tuple[IndexArray, IndexArra
 def _learning_sizes(sides: IndexArray, trains: list[IndexArray], fewest: int) -> list[int]:
     """Halves of the training pairs, as long as they hold all labels and are not hopelessly few; at least three."""
     most = min(len(train) for train in trains)
-    halves = {most // 2**halving: halving for halving in range(_HALVINGS + 1)}
+    halves = {most // 2**halving: halving for halving in range(_TRAINING_HALVINGS + 1)}
     sizes = sorted(size for size, halving in halves.items() if halving <= _SURE_HALVINGS or size >= fewest)
     n_sides = len(np.unique(sides))
     return [
@@ -986,21 +986,21 @@ def _learning_reading(sizes: list[int], scores: FloatArray, noun: str, term: str
     said = f"From {before:,} to {count(last, noun)}, the loss on unseen {term}s"
     loss = float(np.mean(scores[:, -1, 0]))
     if gain < -_NEGLIGIBLE_FALL * loss:
-        return f"{said} rises by {number(-gain)} (accuracy {change}): too few {noun}s to say what more would bring."
+        return f"{said} rises by {rounded(-gain)} (accuracy {change}): too few {noun}s to say what more would bring."
     if gain < _NEGLIGIBLE_FALL * loss:
         return f"{said} hardly changes (accuracy {change}): more {noun}s are likely to gain little."
-    falls = f"{said} falls by {number(gain)} (accuracy {change})."
+    falls = f"{said} falls by {rounded(gain)} (accuracy {change})."
     steady = np.all(scores[:, -2, 0] > scores[:, -1, 0]) and np.all(np.diff(np.mean(scores[:, :, 0], axis=0)) < 0)
     if not steady or gain > _FORESEEABLE * loss:
         return f"{falls} More {noun}s should help; these are too few to say how much."
-    return f"{falls} Twice as many {noun}s should lower it by about half as much again, {number(0.5 * gain)}."
+    return f"{falls} Twice as many {noun}s should lower it by about half as much again, {rounded(0.5 * gain)}."
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How the settings of a fit were chosen, and the plain distance beside the learned one, on held-out judgements.
 
 
-_FEWEST = 2  # alphas that make a path
+_FEWEST_ALPHAS = 2  # alphas that make a path
 _MOST_LINES = 6  # that have a colour each
 
 _PLAIN_NAMES = {
@@ -1076,7 +1076,7 @@ def _path(found: Choice) -> dict[str, Any] | None:
     for each in first:
         if math.isfinite(each.alpha) and each.alpha > 0.0:
             lines.setdefault((each.prior, each.flip_rate), []).append(each)
-    if len({each.alpha for line in lines.values() for each in line}) < _FEWEST:
+    if len({each.alpha for line in lines.values() for each in line}) < _FEWEST_ALPHAS:
         return None
     plain = min((each for each in first if math.isinf(each.alpha)), key=lambda each: each.loss, default=None)
     return {
@@ -1097,7 +1097,7 @@ def _path(found: Choice) -> dict[str, Any] | None:
 # What the metric weighs: its spectrum, what each rank costs, its directions and its matrix.
 
 
-_MOST_DIRECTIONS = 8  # columns of loadings that a page has room for
+_LOADING_COLUMNS = 8  # columns of loadings that a page has room for
 _MOST_FEATURES = 30  # rows of loadings on one screen
 _MOST_MATRIX_FEATURES = 10  # so that every entry has room for its number
 _MOST_RAW_FEATURES = 500  # a larger matrix is not written out
@@ -1145,7 +1145,7 @@ def _truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: in
 def _directions(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, Any]:
     """The directions of M, each a score that weighs the columns, in their own standard deviations."""
     found = metric.directions()
-    weights, shares = found.columns[:, :_MOST_DIRECTIONS], found.shares
+    weights, shares = found.columns[:, :_LOADING_COLUMNS], found.shares
     unit = loadings(weights, scales)
     importance = unit**2 @ shares[: unit.shape[1]]
     shown = np.sort(np.argsort(-importance, kind="stable")[:_MOST_FEATURES])
@@ -1240,7 +1240,7 @@ def _direction_reading(names: list[str], unit: FloatArray, shares: FloatArray) -
     first = unit[:, 0]
     order = np.argsort(-np.abs(first), kind="stable")
     named = [index for index in order[:3] if abs(first[index]) >= _NAMED] or order[:1].tolist()
-    words = listed([f"{short(names[index])} ({loading(float(first[index]))})" for index in named])
+    words = with_and([f"{short(names[index])} ({signed(float(first[index]))})" for index in named])
     share = percent(float(shares[0]))
     largest = "largest loading is" if len(named) == 1 else "largest loadings are"
     return f"Direction 1 explains {share} of the mean squared distance; its {largest} {words}."
@@ -1251,11 +1251,11 @@ def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str
         return ZERO
     first = int(np.argmax(np.diag(scaled)))
     most = float(scaled[first, first])
-    words = f"A typical difference in {short(names[first])} alone adds {number(most)} to the squared distance"
+    words = f"A typical difference in {short(names[first])} alone adds {rounded(most)} to the squared distance"
     first_threshold = metric.thresholds[0] if metric.thresholds else 0.0
     if first_threshold > 0:
         which = "threshold" if len(metric.thresholds) == 1 else "lowest threshold"
-        words += f", {number(most / first_threshold)} times the {which}"
+        words += f", {rounded(most / first_threshold)} times the {which}"
     return f"{words}.{_strongest_interaction(names, scaled)}"
 
 
@@ -1276,7 +1276,7 @@ def _strongest_interaction(names: list[str], scaled: FloatArray) -> str:
 
 
 _MOST_SUSPICIOUS = 25  # rows of the table; `label-errors` lists all
-_SUSPICIOUS = 0.1  # a label less probably wrong than this is not listed
+_LEAST_SUSPICIOUS = 0.1  # a label less probably wrong than this is not listed
 _NOTABLE_MARGIN = 0.25  # of a margin
 ANOTHER_LEVEL = "given another level than the one that their distance lies in"
 OFF = "more than one level from the most probable one"
@@ -1405,7 +1405,7 @@ def _probabilities(errors: LabelErrors, noun: str, term: str, *, is_graded: bool
     if is_graded and errors.meaning != "flipped":
         found = f"About {percent(share)} of the {noun}s were {ANOTHER_LEVEL} {interval}"
     reading = f"{found}. {count(len(suspects), term)} {are} more likely {likely}."
-    order = listed[errors.probability[listed] >= _SUSPICIOUS]
+    order = listed[errors.probability[listed] >= _LEAST_SUSPICIOUS]
     return _finding("probability", share, (low, high), suspects, order, reading)
 
 
@@ -1568,8 +1568,8 @@ def _interval_reading(
     said = []
     if thresholds:
         name = "threshold lies" if len(thresholds) == 1 else "thresholds lie"
-        ends = [f"{number(row['low'])} and {number(row['high'])}" for row in thresholds]
-        said.append(f"the {name} between {listed(ends)}")
+        ends = [f"{rounded(row['low'])} and {rounded(row['high'])}" for row in thresholds]
+        said.append(f"the {name} between {with_and(ends)}")
     if len(flips) == 1:
         said.append(f"{percent(flips[0]['low'])} to {percent(flips[0]['high'])} of the labels are flipped")
     for row, words in zip(flips, ("close pairs are called far", "far pairs are called close"), strict=False):
@@ -1583,8 +1583,8 @@ def _interval_reading(
 # What a report shows of the comparisons of a mixed fit, and of annotators.
 
 
-_MOST_SHOWN = 60  # annotators in the table
-_MOST_NAMED = 8  # annotators in a sentence
+_ANNOTATOR_ROWS = 60  # annotators in the table
+_ANNOTATORS_NAMED = 8  # annotators in a sentence
 
 
 def _comparisons(fit: Fit) -> dict[str, Any] | None:
@@ -1625,7 +1625,7 @@ def _annotators(fit: Fit) -> dict[str, Any] | None:
             "verdict": str(table.verdicts[place]),
             "is_doubtful": table.verdicts[place].is_doubtful,
         }
-        for place in order[:_MOST_SHOWN]
+        for place in order[:_ANNOTATOR_ROWS]
     ]
     return {
         "rows": rows,
@@ -1645,9 +1645,9 @@ def _annotator_reading(table: AnnotatorTable) -> str:
     for verdict in AnnotatorVerdict:
         found = [short(str(name)) for name in table.named(verdict)]
         if verdict.is_doubtful and found:
-            more = [f"{len(found) - _MOST_NAMED:,} others"] if len(found) > _MOST_NAMED else []
-            said.append(f"{listed([*found[:_MOST_NAMED], *more])}: {verdict}.")
-    spread = f"The strictness of {count(len(table), 'annotator')} has a standard deviation of {number(table.width)}."
+            more = [f"{len(found) - _ANNOTATORS_NAMED:,} others"] if len(found) > _ANNOTATORS_NAMED else []
+            said.append(f"{with_and([*found[:_ANNOTATORS_NAMED], *more])}: {verdict}.")
+    spread = f"The strictness of {count(len(table), 'annotator')} has a standard deviation of {rounded(table.width)}."
     return f"{spread} {' '.join(said) or 'Nobody stands out for answers that do not depend on the distance.'}"
 
 

@@ -18,7 +18,7 @@ from closefar.report.wording import count, percent
 # What the points of a map are coloured by: the column with few values that weighs most, or the strongest one.
 
 
-_MOST_COLOURS = 6  # of the palette
+_PALETTE = 6  # colours that are easily told apart
 _SHADES = 5  # that a reader can distinguish
 _MOST_TRIED = 50  # columns, the heaviest first
 _NOTABLE = 0.02  # a column with few values that weighs less than this share says too little
@@ -45,7 +45,7 @@ class Colouring:
                 found.append((float(importance[places].sum()), _of_category(name, texts[0], values, places, names)))
         for place in np.argsort(-importance, kind="stable")[:_MOST_TRIED].tolist():
             numbers, codes = np.unique(values[:, place], return_inverse=True)
-            if 2 <= len(numbers) <= _MOST_COLOURS:
+            if 2 <= len(numbers) <= _PALETTE:
                 labels = _named(numbers, categories.get(names[place], ()))
                 found.append((float(importance[place]), _of_labels(names[place], labels, codes)))
         weight, best = max(found, key=lambda each: each[0], default=(0.0, None))
@@ -73,7 +73,7 @@ def _of_category(
 def _of_labels(name: str, labels: Sequence[str], codes: IndexArray) -> Colouring:
     """The most frequent labels in colours of their own, the others in one."""
     order = np.argsort(-np.bincount(codes, minlength=len(labels)), kind="stable")
-    kept = order[:_MOST_COLOURS]
+    kept = order[:_PALETTE]
     groups = [{"name": labels[code], "style": f"colour{place}", "meaning": ""} for place, code in enumerate(kept)]
     if len(order) > len(kept):
         groups.append({"name": f"{len(order) - len(kept)} others", "style": "rest", "meaning": ""})
@@ -96,11 +96,11 @@ def _of_numbers(name: str, values: FloatArray) -> Colouring:
 
 
 _MOST_MARKS = 2000  # more of them would hide each other
-_MOST_PAIRS = 20_000  # whose points are looked for
-_DIGITS = 4
+_MOST_SEARCHED = 20_000  # whose points are looked for
+_MAP_DIGITS = 4  # finer than a pixel
 
 
-def pair_map(
+def map_pairs(
     metric: Metric, directions: Directions, judgements: Judgements, suspects: IndexArray, seed: int
 ) -> dict[str, Any]:
     """The difference of each pair along the strongest directions, by label; single points from their origin.
@@ -141,7 +141,7 @@ def pair_map(
     }
 
 
-def point_map(
+def map_points(
     metric: Metric,
     directions: Directions,
     points: FloatArray,
@@ -183,7 +183,7 @@ def distinct_points(
 
     `ids` are those of both points of all pairs that were given, where they share any.
     """
-    used = judgements.sample(_MOST_PAIRS, seed)
+    used = judgements.sample(_MOST_SEARCHED, seed)
     if isinstance(used.data, Tuples):
         return to_numpy(used.data.points), to_numpy(used.data.index)
     if not judgements.are_pairs or is_source(judgements.data):
@@ -224,7 +224,7 @@ def _drawn(
 def _rounded(values: FloatArray) -> list[float]:
     """To a few digits of the largest, which is more than a picture shows."""
     largest = float(np.max(np.abs(values), initial=0.0)) or 1.0
-    decimals = _DIGITS - int(np.floor(np.log10(largest)))
+    decimals = _MAP_DIGITS - int(np.floor(np.log10(largest)))
     rounded: list[float] = np.round(values, decimals).tolist()
     return rounded
 

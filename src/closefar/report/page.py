@@ -21,11 +21,11 @@ from closefar.judgements import Kind
 from closefar.plain import format_table
 from closefar.report.facts import summarize
 from closefar.report.maps import level_styles
-from closefar.report.wording import abridged, digits, loading, percent, sentence, short
+from closefar.report.wording import abridged, digits, percent, sentence, short, signed
 from closefar.templating import load_asset, load_template
 
-_LONGEST_NAME = 60  # which has room in two lines of a table
-_MOST_DECIMALS = 4  # that have room in a matrix
+_LONGEST_IN_TABLE = 60  # which has room in two lines of a table
+_ENTRY_DECIMALS = 4  # that have room in a matrix
 
 
 def page_template() -> Any:
@@ -44,11 +44,11 @@ def page(facts: dict[str, Any]) -> str:
         script_digest=digest,
         charts=_charts(facts),
         most_bars=_MOST_BARS,
-        abridged=partial(abridged, longest=_LONGEST_NAME),
+        abridged=partial(abridged, longest=_LONGEST_IN_TABLE),
         percent=percent,
         figure=_figure,
         entry=_entry,
-        loading=loading,
+        loading=signed,
         level_styles=level_styles,
         label_errors="closefar label-errors" if facts["is_command_line"] else "closefar.find_label_errors",
     )
@@ -69,7 +69,7 @@ def _figure(value: float | None, form: str = ".3g") -> str:
 def _entry(value: float, largest: float) -> str:
     """An entry of a matrix to three digits of its largest one, so that the entries of a column line up."""
     decimals = 2 - math.floor(math.log10(largest))
-    if not 0 <= decimals <= _MOST_DECIMALS:
+    if not 0 <= decimals <= _ENTRY_DECIMALS:
         return digits(value, ".2g")
     text = f"{value:.{decimals}f}"
     return text if float(text) else text.removeprefix("-")
@@ -81,8 +81,8 @@ def _entry(value: float, largest: float) -> str:
 # The drawings are as wide as a phone, so that text keeps its size there; the page may enlarge them.
 
 
-_WIDTH = 340  # pixels: a phone has 360 and more
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)  # between ticks, times a power of ten
+_DRAWING_WIDTH = 340  # pixels: a phone has 360 and more
+_TICK_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)  # between ticks, times a power of ten
 _MANTISSAS = ((1, 2, 5), (1, 3), (1,))  # of log scales, from narrow to wide
 _MOST_TICKS = 4  # whose texts have room on a narrow axis
 
@@ -173,7 +173,7 @@ class _Chart:
 
 def _drawing(name: str, height: float, parts: Iterable[str]) -> str:
     """Put the parts in a drawing with a name for screen readers."""
-    return f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{name}">{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 {_DRAWING_WIDTH} {height:.0f}" role="img" aria-label="{name}">{"".join(parts)}</svg>'
 
 
 def _text(x: float, y: float, words: str, kind: str) -> str:
@@ -186,7 +186,7 @@ def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
         return [low]
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(nice * power for nice in _STEPS if nice * power >= rough * (1.0 - 1e-9))
+    step = next(nice * power for nice in _TICK_STEPS if nice * power >= rough * (1.0 - 1e-9))
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [index * step for index in range(first, last + 1)][: most + 1]
@@ -281,7 +281,7 @@ def _interval_chart(part: dict[str, Any], _: dict[str, Any]) -> str:
 
 
 def _distance_chart(part: dict[str, Any], pairs: dict[str, Any]) -> str:
-    """How many have each squared distance: far ones upwards and close ones downwards, or each level by itself."""
+    """How many have each squared distance: far ones upwards and close ones downwards, or each level separately."""
     if pairs["kind"] == Kind.COMPARISONS:
         return _difference_chart(part)
     if pairs["kind"] == Kind.LEVELS:
@@ -476,7 +476,7 @@ def _learning_part(rows: list[dict[str, Any]], name: str, top: float, limits: _P
 
 
 # Pixels of a map: where it begins, its width, and how high it is at most, at least, and with one direction.
-_LEFT, _TOP, _ROOM, _MOST_HIGH, _LEAST_HIGH, _STRIP = 40.0, 34.0, 290.0, 330.0, 110.0, 130.0
+_MAP_LEFT, _MAP_TOP, _MAP_WIDTH, _MOST_HIGH, _LEAST_HIGH, _STRIP = 40.0, 34.0, 290.0, 330.0, 110.0, 130.0
 _SHOWN = 0.995  # of the marks are within the frame, at least
 _MANY_MARKS = 600  # above which they are smaller
 
@@ -497,11 +497,11 @@ def _map_chart(part: dict[str, Any], _: dict[str, Any]) -> str:
         # Both axes to the same scale, with room for the threshold around its centre.
         up = np.array(part["y"])
         low, high = _map_range(part, radii, up)
-        unit = min(_ROOM / (right - left), _MOST_HIGH / (high - low))
+        unit = min(_MAP_WIDTH / (right - left), _MOST_HIGH / (high - low))
         height = unit * max(_LEAST_HIGH / unit, high - low)
-        left, right = _widened(part, left, right, _ROOM / unit)
+        left, right = _widened(part, left, right, _MAP_WIDTH / unit)
         low, high = _widened(part, low, high, max(_LEAST_HIGH / unit, high - low))
-    chart = _Chart((_LEFT, _TOP, _ROOM, height), (left, right), (low, high))
+    chart = _Chart((_MAP_LEFT, _MAP_TOP, _MAP_WIDTH, height), (left, right), (low, high))
     titles = [f"direction {place} ({share:.1%})" for place, share in enumerate(part["shares"], start=1)]
     titles = titles if part["signed"] else [f"difference along {title}" for title in titles]
     chart.x_axis(titles[0])
@@ -546,7 +546,7 @@ def _draw_threshold(part: dict[str, Any], radii: Sequence[float], chart: _Chart)
         for kind in ("halo", "threshold") if part["y"] is not None else ():
             chart.line(circle, kind)
     if part.get("length") is not None:
-        pixels, right = chart.x(part["length"]) - chart.x(0.0), _WIDTH - 10.0
+        pixels, right = chart.x(part["length"]) - chart.x(0.0), _DRAWING_WIDTH - 10.0
         if pixels <= chart.width:
             chart.parts.append(f'<path class="bar-line" d="M{right - pixels:.1f} 24V18H{right:.1f}V24"/>')
             chart.text(right, 12, "threshold distance √τ", "end")
@@ -579,8 +579,8 @@ def _charts(facts: dict[str, Any]) -> dict[str, str]:
 
 
 _LINE = 100  # letters
-_MOST_LOADINGS = 5  # of a direction, in a line or two
-_MOST_DIRECTIONS = 3  # the others are in the JSON form
+_LOADINGS_WORDED = 5  # of a direction, in a line or two
+_DIRECTIONS_WORDED = 3  # the others are in the JSON form
 
 
 def text(facts: dict[str, Any]) -> str:
@@ -719,9 +719,9 @@ def _annotators(part: dict[str, Any]) -> str:
 
 def _directions(part: dict[str, Any]) -> list[str]:
     lines = []
-    for number, row in enumerate(part["rows"][:_MOST_DIRECTIONS], start=1):
-        order = sorted(range(len(row["loadings"])), key=lambda index: -abs(row["loadings"][index]))[:_MOST_LOADINGS]
-        words = ", ".join(f"{short(part['features'][index])} {loading(row['loadings'][index])}" for index in order)
+    for number, row in enumerate(part["rows"][:_DIRECTIONS_WORDED], start=1):
+        order = sorted(range(len(row["loadings"])), key=lambda index: -abs(row["loadings"][index]))[:_LOADINGS_WORDED]
+        words = ", ".join(f"{short(part['features'][index])} {signed(row['loadings'][index])}" for index in order)
         lines.append(f"Direction {number} explains {percent(row['share'])} of the mean squared distance: {words}.")
     return lines
 
