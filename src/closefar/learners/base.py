@@ -66,7 +66,7 @@ from closefar.solve import Certificate, FitStep
 # What a fit says of new judgements: a side, a level or the shorter leg of a comparison, with probabilities.
 
 
-def measured(learner: Any, X: Any, annotator: Any = None) -> tuple[FloatArray, Any]:
+def _measured(learner: Any, X: Any, annotator: Any = None) -> tuple[FloatArray, Any]:
     """Return the squared distance of each pair, or the margin of each comparison, and the flip rate of its annotator.
 
     The distance is less the strictness of a named annotator; for a typical one, the flip rate is None.
@@ -83,7 +83,7 @@ def measured(learner: Any, X: Any, annotator: Any = None) -> tuple[FloatArray, A
     return squared - strictness, flip_rate
 
 
-def far_is_first(fit: Fit) -> bool:
+def _far_is_first(fit: Fit) -> bool:
     """Whether the label that means far sorts first, so that scores and probabilities are reversed."""
     return fit.kind is Kind.CLOSE_FAR and not fit.sides.far_is_last
 
@@ -421,26 +421,26 @@ class MetricLearner(
             Whose judgements to predict: those of one annotator of the fit, or of one for each pair.  By default
             those of a typical annotator.
         """
-        (squared, _), fit = measured(self, X, annotator), self.fit_
+        (squared, _), fit = _measured(self, X, annotator), self.fit_
         margin = squared - fit.metric.known_threshold if fit.kind is Kind.CLOSE_FAR else squared
-        return -margin if far_is_first(fit) else margin
+        return -margin if _far_is_first(fit) else margin
 
     @lazy_on_dask
     def predict(self, X: Any, annotator: Any = None) -> NDArray[Any]:
         """Return the more probable label of each pair; `annotator` is as for `decision_function`."""
-        (squared, _), fit = measured(self, X, annotator), self.fit_
+        (squared, _), fit = _measured(self, X, annotator), self.fit_
         levels = fit.metric.levels_at(squared) if fit.metric.thresholds else (squared >= 0).astype(int)
-        labels: NDArray[Any] = fit.sides.classes[1 - levels if far_is_first(fit) else levels]
+        labels: NDArray[Any] = fit.sides.classes[1 - levels if _far_is_first(fit) else levels]
         return labels
 
     @lazy_on_dask
     def predict_proba(self, X: Any, annotator: Any = None) -> FloatArray:
         """Return the probability of each label, in the order of `classes_`; `annotator` is as for `predict`."""
-        (squared, flip_rate), metric = measured(self, X, annotator), self.metric_
+        (squared, flip_rate), metric = _measured(self, X, annotator), self.metric_
         if not metric.thresholds:
             return np.column_stack([metric.probability_at(-squared), metric.probability_at(squared)])
         probabilities = metric.probabilities_at(squared, flip_rate)
-        return probabilities[:, ::-1] if far_is_first(self.fit_) else probabilities
+        return probabilities[:, ::-1] if _far_is_first(self.fit_) else probabilities
 
     @lazy_on_dask
     def transform(self, X: Any) -> FloatArray:

@@ -52,7 +52,7 @@ from closefar.judgements import (
 )
 from closefar.model import ZERO, Metric, Scored, ScoredLevels, in_data_scale, loadings
 from closefar.packed import packed_size
-from closefar.plain import to_jsonable
+from closefar.plain import records, to_jsonable
 from closefar.questions import (
     DOUBT,
     JACKKNIFE_PARTS,
@@ -220,7 +220,7 @@ def summarize(
             "truncation": _truncation(fit, shown, is_training=is_of_fit, seed=seed),
             "directions": _directions(metric, names, scales),
             "matrix": _matrix(metric, names, scales),
-            "pair_map": map_pairs(metric, metric.directions(), shown, suspects, seed),
+            "pair_map": map_pairs(metric, shown, suspects, seed),
             "point_map": _point_map(fit, shown, dependent, provenance, seed),
         }
         tell("noise check")
@@ -329,7 +329,7 @@ def _point_map(
         return {"reason": "The points themselves are not known, only their differences."}
     importance = np.sum(fit.metric.factor**2, axis=1) * np.array(fit.statistics.column_scales) ** 2
     more = {"importance": importance, "categories": provenance.categories, "seed": seed}
-    return map_points(fit.metric, fit.metric.directions(), *known, **more)
+    return map_points(fit.metric, *known, **more)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1114,11 +1114,8 @@ _NAMED = 0.35  # a loading at least this large is named in the reading
 def _spectrum(metric: Metric) -> dict[str, Any]:
     """The mean squared distance along each direction, which no unit changes, and the eigenvalues of M in its units."""
     found = metric.directions()
-    columns = (found.values, found.shares, np.minimum(np.cumsum(found.shares), 1.0))
-    rows = [
-        {"value": value, "share": share, "cumulative": cumulative}
-        for value, share, cumulative in zip(*(column.tolist() for column in columns), strict=True)
-    ]
+    cumulative = np.minimum(np.cumsum(found.shares), 1.0)
+    rows = records({"value": found.values, "share": found.shares, "cumulative": cumulative})
     return {"rows": rows, "eigenvalues_in_units": metric.eigenvalues.tolist(), "reading": _spectrum_reading(rows)}
 
 
@@ -1453,11 +1450,10 @@ def _finding(
     kind: str, share: float, interval: tuple[float, float], suspects: IndexArray, order: IndexArray, reading: str
 ) -> dict[str, Any]:
     """The share of labels in doubt, with which they are, and those to list in their order."""
-    low, high = interval
-    found = {"kind": kind, "share": share, "share_low": low, "share_high": high, "n_doubtful": len(suspects)}
+    found = {"kind": kind, "share": share, **dict(zip(("share_low", "share_high"), interval, strict=True))}
     # Contradictions are not proven wrong, so the map shows the listed ones only.
     shown = suspects if kind == "probability" else order
-    return {**found, "suspects": shown, "order": order, "reading": reading}
+    return {**found, "n_doubtful": len(suspects), "suspects": shown, "order": order, "reading": reading}
 
 
 def _suspicious_row(
@@ -1556,9 +1552,8 @@ def _interval_facts(intervals: Confidence, names: list[str]) -> dict[str, Any]:
 
 
 def _interval_rows(interval: Interval) -> list[dict[str, float]]:
-    columns = (interval.estimate, interval.standard_error, interval.low, interval.high)
-    cells = zip(*(np.ravel(column).tolist() for column in columns), strict=True)
-    return [dict(zip(("estimate", "standard_error", "low", "high"), row, strict=True)) for row in cells]
+    names = ("estimate", "standard_error", "low", "high")
+    return records({name: np.ravel(getattr(interval, name)) for name in names})
 
 
 def _interval_reading(
@@ -1610,22 +1605,22 @@ def _annotators(fit: Fit) -> dict[str, Any] | None:
     table = fit.annotators
     if table is None:
         return None
-    interval = table.strictness_interval()
+    (low, high), flip_rates = table.strictness_interval().T, table.flip_rates
     order = sorted(range(len(table)), key=lambda k: (not table.verdicts[k].is_doubtful, -abs(table.strictness[k])))
     rows = [
         {
-            "annotator": str(table.names[place]),
-            "n": int(table.judgements[place]),
-            "strictness": float(table.strictness[place]),
-            "low": float(interval[place, 0]),
-            "high": float(interval[place, 1]),
-            "flip_rate": None if table.flip_rates is None else float(table.flip_rates[place]),
-            "agreement": float(table.agreement[place]),
-            "kappa": None if np.isnan(table.kappa[place]) else float(table.kappa[place]),
-            "verdict": str(table.verdicts[place]),
-            "is_doubtful": table.verdicts[place].is_doubtful,
+            "annotator": str(table.names[k]),
+            "n": int(table.judgements[k]),
+            "strictness": float(table.strictness[k]),
+            "low": float(low[k]),
+            "high": float(high[k]),
+            "flip_rate": None if flip_rates is None else float(flip_rates[k]),
+            "agreement": float(table.agreement[k]),
+            "kappa": None if np.isnan(table.kappa[k]) else float(table.kappa[k]),
+            "verdict": str(table.verdicts[k]),
+            "is_doubtful": table.verdicts[k].is_doubtful,
         }
-        for place in order[:_ANNOTATOR_ROWS]
+        for k in order[:_ANNOTATOR_ROWS]
     ]
     return {
         "rows": rows,
@@ -1633,7 +1628,7 @@ def _annotators(fit: Fit) -> dict[str, Any] | None:
         "n_doubtful": sum(verdict.is_doubtful for verdict in table.verdicts),
         "n_left_out": len(order) - len(rows),
         "width": table.width,
-        "reach": float(np.max(np.abs(interval), initial=0.0)) or 1.0,
+        "reach": float(np.max(np.abs([low, high]), initial=0.0)) or 1.0,
         "has_flips": table.flip_rates is not None,
         "has_kappa": bool(np.any(np.isfinite(table.kappa))),
         "reading": _annotator_reading(table),
