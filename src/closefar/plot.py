@@ -657,7 +657,8 @@ def spectrum(learner_or_metric: Metric | Fit | Fitted, *, scale: str | None = No
     ax.bar(numbers, found.values, color=style.COLOURS[0], label="each direction")
     marker = "o" if metric.rank <= _MOST_MARKED else None
     ax.plot(numbers, np.cumsum(found.values), color=style.COLOURS[1], marker=marker, label="cumulative")
-    shares = ax.secondary_yaxis("right", functions=(lambda value: value / total, lambda share: share * total))
+    in_shares = (lambda value: np.divide(value, total), lambda share: np.multiply(share, total))
+    shares = ax.secondary_yaxis("right", functions=in_shares)
     shares.set_ylabel("cumulative share")
     style.in_percent(shares.yaxis)
     _count_along(ax, int(numbers[0]), int(numbers[-1]))
