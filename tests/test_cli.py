@@ -19,8 +19,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, roc_auc_
 
 import closefar as cf
 from closefar.cli import main
-from closefar.cli.app import app
-from closefar.cli.models import _reading
+from closefar.cli.app import _reading, app
 from closefar.datasets import make_patients
 from command_line import WRITING, invoke, refusal, run
 from command_line import facts as facts_of

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import closefar as cf
-import closefar.cli.data as cli_data
+import closefar.cli.app as command_line_app
 from closefar.judgements import CodedLabels
 from closefar.rows import streamed
 from closefar.tables import Source, TableError, chunks, numpy_chunks, read_pairs, read_table, sizes, write_table
@@ -601,7 +601,7 @@ def test_commands_open_large_files(large, monkeypatch):
     for command in ("predict", "transform"):
         results = []
         for rows_written, out in ((1 << 17, "whole.csv"), (100, "blocks.csv")):
-            monkeypatch.setattr(cli_data, "_ROWS_WRITTEN", rows_written)
+            monkeypatch.setattr(command_line_app, "_ROWS_WRITTEN", rows_written)
             assert _run(command, "--model", "model.closefar", "--points", large, "--out", out, "--force")[0] == 0
             results.append(Path(out).read_text())
         assert results[0] == results[1]

@@ -15,10 +15,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import accuracy_score, auc, confusion_matrix, log_loss, roc_auc_score
 
 import closefar as cf
-from closefar.report import N_PARTS, Provenance, evidence, render, summarize
-from closefar.report import evidence as effort
-from closefar.report import facts as growth
-from closefar.report.facts import baseline
+from closefar.report import N_PARTS, Provenance, render, summarize
+from closefar.report import facts as sections
 from closefar.report.page import path_chart
 from paper_estimator import PAPER
 
@@ -191,7 +189,7 @@ def test_a_learned_metric_that_is_not_better_is_called_so(
     fit = chosen.fit_
     known = dataclasses.replace(fit.baseline, gain=gain, standard_error=error)
     choice = dataclasses.replace(fit.choice, is_plain=is_plain)
-    found = baseline(dataclasses.replace(fit, baseline=known, choice=choice))
+    found = sections._held_out(dataclasses.replace(fit, baseline=known, choice=choice))
     assert found["reading"].startswith(words)
 
 
@@ -404,9 +402,9 @@ def test_one_pair_of_one_label_will_do(learner: cf.LinearMetricLearner) -> None:
 def test_many_pairs_are_sampled_and_the_report_says_so(
     learner: cf.LinearMetricLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(effort, "_LIMIT", 1e4)
-    monkeypatch.setattr(effort, "_MOST_NUMBERS", 1e3)
-    monkeypatch.setattr(effort, "_FEWEST_PAIRS", 500)
+    monkeypatch.setattr(sections, "_LIMIT", 1e4)
+    monkeypatch.setattr(sections, "_MOST_NUMBERS", 1e3)
+    monkeypatch.setattr(sections, "_FEWEST_JUDGED", 500)
     facts = summarize(learner)
     assert facts["pairs"]["n_pairs"] == 500
     assert "a random sample of 500 of the 2,000 pairs" in facts["pairs"]["words"]
@@ -578,9 +576,9 @@ def test_no_fit_that_judges_has_seen_the_points(linked: tuple[Any, ...], monkeyp
         seen.append({*ids[judgements.numbers].ravel().tolist()})
         return refit_part(fitted, judgements)
 
-    refit_part = evidence.refit_part
-    monkeypatch.setattr(evidence, "refit_part", watched)
-    judged = evidence.judge(learner.fit_, learner.fit_.judgements, has_seen=True, seed=0, groups=ids)
+    refit_part = sections.refit_part
+    monkeypatch.setattr(sections, "refit_part", watched)
+    judged = sections._judge(learner.fit_, learner.fit_.judgements, has_seen=True, seed=0, groups=ids)
     tested = ids[judged.judgements.numbers]
     assert np.all(np.isfinite(judged.scored.margin))
     assert len(np.unique(judged.judgements.numbers)) == len(tested) < 700
@@ -633,7 +631,7 @@ def test_what_is_proven_of_flips_and_of_a_free_origin() -> None:
 )
 def test_the_learning_curve_promises_what_it_can(losses: list[float], words: str) -> None:
     scores = np.array([[[loss, 0.9] for loss in losses]] * 3)
-    assert words in growth._learning_reading([100 * 2**index for index in range(len(losses))], scores, "pair")
+    assert words in sections._learning_reading([100 * 2**index for index in range(len(losses))], scores, "pair")
 
 
 def test_given_pairs_of_one_label_are_not_judged_by_it() -> None:
@@ -648,7 +646,7 @@ def test_given_pairs_of_one_label_are_not_judged_by_it() -> None:
 def test_distances_by_fits_of_other_scales_are_on_one_scale() -> None:
     """A fit that has M and tau five times as large judges the same; a fit with flips often has."""
     fitted = _small().fit_
-    judged = evidence.judge(fitted, fitted.judgements, has_seen=True, seed=0)
+    judged = sections._judge(fitted, fitted.judgements, has_seen=True, seed=0)
     tau = fitted.metric.threshold
     squared = judged.squared_distances(tau)
     assert np.array_equal(squared >= tau, judged.scored.margin >= 0)
@@ -657,7 +655,7 @@ def test_distances_by_fits_of_other_scales_are_on_one_scale() -> None:
     scored = dataclasses.replace(judged.scored, margin=scales * judged.scored.margin)
     other = dataclasses.replace(judged, scored=scored, thresholds=scales * judged.thresholds)
     np.testing.assert_allclose(other.squared_distances(tau), squared, rtol=1e-12)
-    by_one = evidence.judge(fitted, fitted.judgements, has_seen=False, seed=0)
+    by_one = sections._judge(fitted, fitted.judgements, has_seen=False, seed=0)
     np.testing.assert_allclose(by_one.squared_distances(tau), fitted.metric.measure(PAIRS[:300]), atol=1e-12)
     without = dataclasses.replace(judged, thresholds=np.zeros(300))
     assert np.array_equal(without.squared_distances(tau), np.maximum(judged.scored.margin + tau, 0.0))

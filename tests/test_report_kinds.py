@@ -212,9 +212,9 @@ def test_the_choice_and_the_plain_distance_of_other_kinds_are_shown(kind: str) -
 def test_more_of_many_annotators_are_left_out_and_counted() -> None:
     data = cf.datasets.make_judgements(700, 2, kind="pairs", n_annotators=70, strictness_spread=0.5, random_state=0)
     learner = cf.LinearMetricLearner(**PAPER).fit(data.tuples, data.labels, annotators=data.annotators)
-    from closefar.report.facts import annotators
+    from closefar.report.facts import _annotators
 
-    part = annotators(learner.fit_)
+    part = _annotators(learner.fit_)
     assert part is not None
     assert (len(part["rows"]), part["n"], part["n_left_out"]) == (60, 70, 10)
 

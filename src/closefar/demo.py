@@ -12,7 +12,7 @@ from closefar.model import in_data_scale
 
 __all__ = ["main"]
 
-_N_FIT = 15_000
+_N_FIT = 15_000  # of 20,000 pairs; the others measure accuracy
 _REPORT = "report.html"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -12,22 +13,23 @@ import numpy as np
 
 from closefar.errors import Sentence
 
-__all__ = ["data_frame", "format_table", "plain", "records"]
+__all__ = ["data_frame", "format_table", "records", "to_jsonable"]
 
 
-def plain(value: Any, *, finite: bool = False, is_command_line: bool = False) -> Any:
+def to_jsonable(value: Any, *, finite: bool = False, is_command_line: bool = False) -> Any:
     """Return the same value in numbers, strings, lists and dicts.
 
     `finite` makes None of nan and infinity; `is_command_line` puts texts in the words of the command line.
     """
+    convert = partial(to_jsonable, finite=finite, is_command_line=is_command_line)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
     if isinstance(value, dict):
-        return {str(name): plain(item, finite=finite, is_command_line=is_command_line) for name, item in value.items()}
+        return {str(name): convert(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item, finite=finite, is_command_line=is_command_line) for item in value]
+        return list(map(convert, value))
     if isinstance(value, Sentence):
         return value.command if is_command_line else str(value)
     return None if finite and isinstance(value, float) and not math.isfinite(value) else value

@@ -12,23 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closefar import model
+from closefar import plot_style as style
 from closefar.arrays import BoolArray, FloatArray, to_numpy
 from closefar.fitting import AnnotatorVerdict, Fit, Fitted, Scores, score
 from closefar.judgements import Kind, check_pairs
 from closefar.model import ZERO, Directions, Metric, ScoredLevels
-from closefar.plot_style import (
-    CLOSE,
-    COLOURS,
-    FAR,
-    MARKERS,
-    PLAIN_TEXT,
-    REFERENCE,
-    add_legend,
-    axes_or_new,
-    in_percent,
-    shorten,
-    show_message,
-)
 from closefar.questions import NoiseCheck, TruncationPath, calibrate, check_noise_model, sides_of, truncation_of
 
 __all__ = [
@@ -135,13 +123,13 @@ def loadings(
     if spread.shape != (len(metric.factor),) or not np.all(np.isfinite(spread) & (spread >= 0)):
         raise ValueError(f"spread must be {len(metric.factor)} finite numbers >= 0; got shape {spread.shape}.")
     if metric.rank == 0:
-        return show_message(axes_or_new(ax), ZERO)
+        return style.show_message(style.axes_or_new(ax), ZERO)
     weights = model.loadings(found.columns[:, :n_directions], spread)
     order = np.argsort(-np.abs(weights).max(axis=1), kind="stable")[:n_features]
     rows = np.sort(order)
     shares, measure = found.shares[: weights.shape[1]], found.measure
-    ax = axes_or_new(ax, figsize=(3.4 + 0.75 * max(weights.shape[1], 3), 1.6 + 0.28 * max(len(rows), 4)))
-    _draw_heatmap(ax, weights[rows], [shorten(metric.column_names[row]) for row in rows], shares, measure)
+    ax = style.axes_or_new(ax, figsize=(3.4 + 0.75 * max(weights.shape[1], 3), 1.6 + 0.28 * max(len(rows), 4)))
+    _draw_heatmap(ax, weights[rows], [style.shorten(metric.column_names[row]) for row in rows], shares, measure)
     hidden = len(weights) - len(rows)
     ax.set_title("Loadings" + (f", the {len(rows)} largest of {len(weights)} features" if hidden else ""))
     return ax
@@ -156,7 +144,7 @@ def _spread(learner_or_metric: Metric | Fit | Fitted, metric: Metric) -> FloatAr
 def _draw_heatmap(ax: Axes, weights: FloatArray, names: list[str], shares: FloatArray, measure: str) -> None:
     image = ax.imshow(weights, aspect="auto", cmap="RdBu_r", vmin=-1.0, vmax=1.0)
     ax.figure.colorbar(image, ax=ax, label="loading")
-    ax.set_yticks(range(len(names)), names, **PLAIN_TEXT)
+    ax.set_yticks(range(len(names)), names, **style.PLAIN_TEXT)
     ax.set_xticks(range(weights.shape[1]), [f"{number}\n{share:.0%}" for number, share in enumerate(shares, start=1)])
     ax.set_xlabel(f"direction, and its share of the {measure}")
     ax.tick_params(length=0)
@@ -222,7 +210,7 @@ def margins(
         values = np.where(scored.judgements.is_far, scored.margin, -scored.margin)
         values = values if is_compared else scored.margin + thresholds[0]
     edges, is_cut = (_symmetric_edges if is_compared else _histogram_edges)(values, thresholds[-1], n_bins)
-    ax = axes_or_new(ax)
+    ax = style.axes_or_new(ax)
     shown, weights = np.clip(values, edges[0], edges[-1]), scored.judgements.weights
     for chosen, label, colour in _answers(fit, scored):
         counts = np.histogram(shown[chosen], edges, weights=weights[chosen])[0]
@@ -230,7 +218,7 @@ def margins(
         ax.stairs(counts, edges, color=colour, linewidth=1.5, label=label)
     name = "zero" if is_compared else "threshold" if len(thresholds) == 1 else "thresholds"
     for number, threshold in enumerate(thresholds):
-        ax.axvline(threshold, color=REFERENCE, linestyle="--", label=name if number == 0 else "_hidden")
+        ax.axvline(threshold, color=style.REFERENCE, linestyle="--", label=name if number == 0 else "_hidden")
     what, beyond = "squared distance", "last bin: all larger distances"
     if is_compared:
         what, beyond = "difference of squared distances", "outer bins: all larger differences"
@@ -241,7 +229,7 @@ def margins(
         title=f"Accuracy {scored.accuracy:.1%} ({description(fit, scored, are_training=X is None)})",
         xlim=(edges[0], edges[-1]),
     )
-    add_legend(ax)
+    style.add_legend(ax)
     return ax
 
 
@@ -289,14 +277,14 @@ def calibration(
     check_count("n_bins", n_bins)
     fit = fit_of(learner)
     scored = scored_by(fit, X, y, sample_weight)
-    ax = axes_or_new(ax)
-    ax.plot([0, 1], [0, 1], color=REFERENCE, linewidth=0.8, linestyle="--")
+    ax = style.axes_or_new(ax)
+    ax.plot([0, 1], [0, 1], color=style.REFERENCE, linewidth=0.8, linestyle="--")
     levels, answers = fit.sides.classes.tolist(), "these answers" if fit.kind is Kind.COMPARISONS else "these labels"
     for number, (colour, each) in enumerate(zip(_colours(max(len(levels) - 1, 1)), sides_of(scored), strict=False)):
         bins = calibrate(each, n_bins)
         predicted, observed = [row.predicted for row in bins], [row.observed for row in bins]
         ends = [row.low for row in bins], [row.high for row in bins]
-        label = f"{shorten(levels[number + 1])} or higher" if isinstance(scored, ScoredLevels) else answers
+        label = f"{style.shorten(levels[number + 1])} or higher" if isinstance(scored, ScoredLevels) else answers
         ax.vlines(predicted, *ends, color=colour, linewidth=1.5, label="95% interval" if number == 0 else "_hidden")
         ax.plot(predicted, observed, "o-", color=colour, label=label)
     what, share = "far", "labelled far"
@@ -311,9 +299,9 @@ def calibration(
         xlim=(-0.02, 1.02),
         ylim=(-0.02, 1.02),
     )
-    in_percent(ax.xaxis)
-    in_percent(ax.yaxis)
-    add_legend(ax, loc="upper left")
+    style.in_percent(ax.xaxis)
+    style.in_percent(ax.yaxis)
+    style.add_legend(ax, loc="upper left")
     return ax
 
 
@@ -373,37 +361,37 @@ def _answers(fit: Fit, scored: Scores) -> list[tuple[BoolArray, str, Any]]:
     """Which judgements have each label, its name and its colour; of comparisons, whether the metric agrees."""
     judgements = scored.judgements
     if fit.kind is Kind.COMPARISONS:
-        return [(scored.is_right, "agreed with", CLOSE), (~scored.is_right, "contradicted", FAR)]
+        return [(scored.is_right, "agreed with", style.CLOSE), (~scored.is_right, "contradicted", style.FAR)]
     if isinstance(scored, ScoredLevels):
         levels = fit.sides.classes.tolist()
         return [
-            (judgements.codes == code, shorten(level), colour)
+            (judgements.codes == code, style.shorten(level), colour)
             for code, (level, colour) in enumerate(zip(levels, _colours(len(levels)), strict=True))
         ]
     return [
-        (~judgements.is_far, _class_name("close", fit.sides.close), CLOSE),
-        (judgements.is_far, _class_name("far", fit.sides.far), FAR),
+        (~judgements.is_far, _class_name("close", fit.sides.close), style.CLOSE),
+        (judgements.is_far, _class_name("far", fit.sides.far), style.FAR),
     ]
 
 
 def _colours(n: int) -> list[Any]:
     """Of levels: a scale; of one alone, the first colour."""
     if n == 1:
-        return [COLOURS[0]]
+        return [style.COLOURS[0]]
     from matplotlib import colormaps
 
     return [colormaps["viridis"](place) for place in np.linspace(0.0, 0.9, n)]
 
 
 def _class_name(name: str, label: Any) -> str:
-    return name if str(label).lower() == name else f"{name} ({shorten(label)})"
+    return name if str(label).lower() == name else f"{name} ({style.shorten(label)})"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The strictness and the flip rate of annotators.
 
 
-_USUAL = {AnnotatorVerdict.TYPICAL, AnnotatorVerdict.STRICTER, AnnotatorVerdict.MORE_LENIENT}
+_USUAL = (AnnotatorVerdict.TYPICAL, AnnotatorVerdict.STRICTER, AnnotatorVerdict.MORE_LENIENT)
 
 
 def annotators(learner: Fit | Fitted, *, n_annotators: int = 40, level: float = 0.95, ax: Axes | None = None) -> Axes:
@@ -444,12 +432,12 @@ def annotators(learner: Fit | Fitted, *, n_annotators: int = 40, level: float = 
     is_usual = np.array([verdict in _USUAL for verdict in table.verdicts])
     shown = np.lexsort((-table.judgements, is_usual))[:n_annotators]
     shown = shown[np.argsort(table.strictness[shown], kind="stable")]
-    ax = axes_or_new(ax, figsize=(6.4, 1.6 + 0.26 * max(len(shown), 4)))
+    ax = style.axes_or_new(ax, figsize=(6.4, 1.6 + 0.26 * max(len(shown), 4)))
     lows, highs = table.strictness_interval(level).T
     places = np.arange(len(shown))
     found = sorted({table.verdicts[place] for place in shown}, key=list(AnnotatorVerdict).index)
-    colours = dict.fromkeys(_USUAL, COLOURS[0])
-    colours |= dict(zip([verdict for verdict in found if verdict not in _USUAL], COLOURS[1:], strict=False))
+    colours = dict.fromkeys(_USUAL, style.COLOURS[0])
+    colours |= dict(zip([verdict for verdict in found if verdict not in _USUAL], style.COLOURS[1:], strict=False))
     for verdict in found:
         where = np.array([table.verdicts[place] is verdict for place in shown])
         rows, colour = shown[where], colours[verdict]
@@ -459,20 +447,16 @@ def annotators(learner: Fit | Fitted, *, n_annotators: int = 40, level: float = 
     if table.flip_rates is not None:
         for place, row in enumerate(shown):
             rate = f" {table.flip_rates[row]:.0%}"
-            ax.text(1.0, place, rate, transform=ax.get_yaxis_transform(), va="center", color=REFERENCE)
-        ax.text(1.0, len(shown) - 0.2, " flips", transform=ax.get_yaxis_transform(), va="center", color=REFERENCE)
-    ax.axvline(0.0, color=REFERENCE, linewidth=0.8, linestyle=":")
-    ax.set_yticks(places, [shorten(table.names[row]) for row in shown], **PLAIN_TEXT)
+            ax.text(1.0, place, rate, transform=ax.get_yaxis_transform(), va="center", color=style.REFERENCE)
+        ax.text(1.0, len(shown) - 0.2, " flips", transform=ax.get_yaxis_transform(), va="center", color=style.REFERENCE)
+    ax.axvline(0.0, color=style.REFERENCE, linewidth=0.8, linestyle=":")
+    ax.set_yticks(places, [style.shorten(table.names[row]) for row in shown], **style.PLAIN_TEXT)
     ax.set(xlabel="strictness, in the unit of the threshold", ylim=(-0.8, len(shown) - 0.2 + 0.6))
-    ax.set_title(_title(len(shown), len(table), level))
+    whose = f"{len(table)} annotators" if len(shown) == len(table) else f"{len(shown)} of {len(table)} annotators"
+    ax.set_title(f"Strictness of {whose} ({level:.0%} intervals)")
     if any(verdict not in _USUAL for verdict in found):
-        add_legend(ax, loc="best")
+        style.add_legend(ax, loc="best")
     return ax
-
-
-def _title(n_shown: int, n: int, level: float) -> str:
-    whose = f"{n} annotators" if n_shown == n else f"{n_shown} of {n} annotators"
-    return f"Strictness of {whose} ({level:.0%} intervals)"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -482,7 +466,7 @@ def _title(n_shown: int, n: int, level: float) -> str:
 # More distinct numbers than this use a colour scale; of other values, the rarer are drawn in grey.
 _MOST_COLOURS = 10
 
-_MANY_POINTS = 1000
+_MANY_POINTS = 1000  # above which they are smaller
 
 
 def embedding(
@@ -535,9 +519,9 @@ def embedding(
     if values is not None and values.shape != (len(table),):
         raise ValueError(f"there must be one label per point; got shape {values.shape} for {len(table)} points.")
     found = metric.directions(scale)
-    ax = axes_or_new(ax)
+    ax = style.axes_or_new(ax)
     if metric.rank == 0:
-        return show_message(ax, ZERO)
+        return style.show_message(ax, ZERO)
     rows = np.unique(np.linspace(0, len(table) - 1, min(max_points, len(table))).round().astype(np.intp))
     shown = table[rows] if metric.origin is None else table[rows] - metric.origin
     across = shown @ found.columns[:, :2]
@@ -572,7 +556,7 @@ def _scatter(ax: Axes, across: FloatArray, labels: Any) -> None:
     look: dict[str, Any] = {"s": 8 if many else 20, "alpha": 0.7, "linewidths": 0, "rasterized": many}
     x, y = across.T
     if labels is None:
-        ax.scatter(x, y, color=COLOURS[0], **look)
+        ax.scatter(x, y, color=style.COLOURS[0], **look)
         return
     values, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if labels.dtype.kind in "iuf" and len(values) > _MOST_COLOURS:
@@ -584,10 +568,10 @@ def _scatter(ax: Axes, across: FloatArray, labels: Any) -> None:
     if others.any():
         ax.scatter(x[others], y[others], color="0.7", label=f"{len(values) - len(frequent)} others", **look)
     for order, number in enumerate(frequent):
-        chosen, name = numbers == number, shorten(values[number])
-        colour, marker = COLOURS[order % len(COLOURS)], MARKERS[order % len(MARKERS)]
+        chosen, name = numbers == number, style.shorten(values[number])
+        colour, marker = style.COLOURS[order % len(style.COLOURS)], style.MARKERS[order % len(style.MARKERS)]
         ax.scatter(x[chosen], y[chosen], color=colour, marker=marker, label=name, **look)
-    add_legend(ax, loc="upper left", bbox_to_anchor=(1.0, 1.0), markerscale=2.0 if many else 1.2)
+    style.add_legend(ax, loc="upper left", bbox_to_anchor=(1.0, 1.0), markerscale=2.0 if many else 1.2)
 
 
 def _frame(ax: Axes, metric: Metric, found: Directions) -> None:
@@ -610,12 +594,12 @@ def _show_threshold(ax: Axes, metric: Metric, length: float) -> None:
 
         # Above the frame, where no point can hide it.
         place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "bbox_transform": ax.transAxes}
-        look = {"frameon": False, "color": REFERENCE, "label_top": True, "sep": 4, "borderpad": 0.2}
+        look = {"frameon": False, "color": style.REFERENCE, "label_top": True, "sep": 4, "borderpad": 0.2}
         which = "threshold" if len(metric.thresholds) == 1 else f"lowest of {len(metric.thresholds)} thresholds"
         ax.add_artist(AnchoredSizeBar(ax.transData, length, f"distance at the {which}", **place, **look))
         return
-    line: dict[str, Any] = {"color": REFERENCE, "linestyle": "--", "linewidth": 1.0}
-    ax.plot(0.0, 0.0, "+", color=REFERENCE, markersize=10)
+    line: dict[str, Any] = {"color": style.REFERENCE, "linestyle": "--", "linewidth": 1.0}
+    ax.plot(0.0, 0.0, "+", color=style.REFERENCE, markersize=10)
     if metric.rank == 1:
         for end in (-length, length):
             ax.axvline(end, **line)
@@ -628,14 +612,14 @@ def _show_threshold(ax: Axes, metric: Metric, length: float) -> None:
 # The spectrum of a metric, and the cost of truncating it.
 
 
-_MOST_MARKED = 30
+_MOST_MARKED = 30  # directions that have a mark each
 _WIDE = 4.0  # if losses differ by at least this factor, their axis is logarithmic
 
 _LOSSES = {
-    "loss": ("truncated", COLOURS[0], "o-"),
-    "refit_loss": ("truncated and refitted", COLOURS[0], "o--"),
-    "held_out_loss": ("truncated, held out", COLOURS[1], "s-"),
-    "refit_held_out_loss": ("truncated and refitted, held out", COLOURS[1], "s--"),
+    "loss": ("truncated", style.COLOURS[0], "o-"),
+    "refit_loss": ("truncated and refitted", style.COLOURS[0], "o--"),
+    "held_out_loss": ("truncated, held out", style.COLOURS[1], "s-"),
+    "refit_held_out_loss": ("truncated and refitted, held out", style.COLOURS[1], "s--"),
 }
 
 
@@ -665,27 +649,21 @@ def spectrum(learner_or_metric: Metric | Fit | Fitted, *, scale: str | None = No
     """
     metric = metric_of(learner_or_metric)
     found = metric.directions(scale)
-    ax = axes_or_new(ax)
+    ax = style.axes_or_new(ax)
     total = float(found.values.sum())
     if total == 0.0:
-        return show_message(ax, ZERO)
+        return style.show_message(ax, ZERO)
     numbers = np.arange(1, metric.rank + 1)
-    ax.bar(numbers, found.values, color=COLOURS[0], label="each direction")
+    ax.bar(numbers, found.values, color=style.COLOURS[0], label="each direction")
     marker = "o" if metric.rank <= _MOST_MARKED else None
-    ax.plot(numbers, np.cumsum(found.values), color=COLOURS[1], marker=marker, label="cumulative")
-
-    def to_share(value: Any) -> Any:
-        return value / total
-
-    def to_value(share: Any) -> Any:
-        return share * total
-
-    shares = ax.secondary_yaxis("right", functions=(to_share, to_value))
+    ax.plot(numbers, np.cumsum(found.values), color=style.COLOURS[1], marker=marker, label="cumulative")
+    in_shares = (lambda value: np.divide(value, total), lambda share: np.multiply(share, total))
+    shares = ax.secondary_yaxis("right", functions=in_shares)
     shares.set_ylabel("cumulative share")
-    in_percent(shares.yaxis)
+    style.in_percent(shares.yaxis)
     _count_along(ax, int(numbers[0]), int(numbers[-1]))
     ax.set(xlabel="direction", ylabel=found.measure, title=f"Rank {metric.rank} of {len(metric.factor)} features")
-    add_legend(ax, loc="center right")
+    style.add_legend(ax, loc="center right")
     return ax
 
 
@@ -731,20 +709,20 @@ def truncation_path(
             "scale and held_out must be passed with a learner; got a path with "
             f"scale={path_or_learner.scale!r}. Pass them to learner.truncation_path instead."
         )
-    ax = axes_or_new(ax)
+    ax = style.axes_or_new(ax)
     largest, least = 0.0, np.inf
-    for name, (label, colour, style) in _LOSSES.items():
+    for name, (label, colour, form) in _LOSSES.items():
         points = [(step.k, getattr(step, name)) for step in path if getattr(step, name) is not None]
         if points:
             ranks, losses = zip(*points, strict=True)
-            ax.plot(ranks, losses, style, color=colour, markersize=5, label=label)
+            ax.plot(ranks, losses, form, color=colour, markersize=5, label=label)
             largest, least = max(largest, *losses), min(least, *losses)
     if largest > _WIDE * least > 0.0:
         _widen(ax)
     _count_along(ax, 0, len(path) - 1)
     where = "scale of the data" if path.scale == "data" else "units of the data"
     ax.set(xlabel=f"rank (strongest directions in the {where})", ylabel="loss", title="Cost of truncation")
-    add_legend(ax)
+    style.add_legend(ax)
     return ax
 
 
@@ -802,17 +780,19 @@ def convergence(learner: Fit | Fitted, *, ax: Axes | None = None) -> Axes:
         )
     passes, objective, gap = np.array([(step.passes, step.objective, step.gap) for step in fit.history]).T
     certificate, tol = fit.certificate, fit.settings.tol
-    ax = axes_or_new(ax)
+    ax = style.axes_or_new(ax)
     twin = ax.twinx()
     twin.set_label("gap")
     twin.spines["top"].set_visible(False)
-    handles = ax.plot(passes, objective, "o-", color=COLOURS[0], markersize=4, label="objective")
+    handles = ax.plot(passes, objective, "o-", color=style.COLOURS[0], markersize=4, label="objective")
     if not np.any(fit.flip_rate):
         above = objective - certificate.lower_bound
-        handles += twin.plot(passes, _positive(above), color=COLOURS[1], label="gap to the final bound")
-    handles += twin.plot(passes, _positive(gap), "s", color=COLOURS[1], markersize=5, label="gap proven at this step")
+        handles += twin.plot(passes, _positive(above), color=style.COLOURS[1], label="gap to the final bound")
+    handles += twin.plot(
+        passes, _positive(gap), "s", color=style.COLOURS[1], markersize=5, label="gap proven at this step"
+    )
     if tol > 0:
-        handles.append(twin.axhline(tol, color=REFERENCE, linewidth=0.8, linestyle="--", label="tol"))
+        handles.append(twin.axhline(tol, color=style.REFERENCE, linewidth=0.8, linestyle="--", label="tol"))
     twin.set(ylabel="gap", yscale="log")
     twin.yaxis.set_minor_formatter("")
     low, high = twin.get_ylim()
@@ -821,7 +801,7 @@ def convergence(learner: Fit | Fitted, *, ax: Axes | None = None) -> Axes:
     word = certificate.outcome.capitalize()
     ax.set_title(f"{word}: proven gap {certificate.gap:.1e}" if certificate.lower_bound > 0 else word)
     # Below the axis: inside, its placement would ignore the lines of the twin.
-    add_legend(ax, handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
+    style.add_legend(ax, handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
     return ax
 
 

@@ -30,7 +30,7 @@ REFERENCE = "#4a4f57"
 # For text that comes from data: a dollar sign in it is a dollar sign.
 PLAIN_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}
 
-_LONGEST_NAME = 28
+_LONGEST_LABEL = 28  # letters beside an axis
 
 
 def axes_or_new(ax: Axes | None, **figure_options: Any) -> Axes:
@@ -64,7 +64,7 @@ def in_percent(axis: Any) -> None:
     axis.set_major_formatter(PercentFormatter(1.0))
 
 
-def shorten(name: Any, longest: int = _LONGEST_NAME) -> str:
+def shorten(name: Any, longest: int = _LONGEST_LABEL) -> str:
     """Return a name in one line, without what no font can draw, its middle left out where it is long."""
     line = " ".join(str(name).encode("utf-8", "replace").decode("utf-8").split())
     if len(line) <= longest:

@@ -13,9 +13,9 @@ def main() -> None:
     try:
         _stop_at_signals()
         _prepare_streams()
-        from closefar.cli.app import run
+        from closefar.cli.app import run_app
 
-        sys.exit(run())
+        sys.exit(run_app())
     except KeyboardInterrupt:
         _stop()
     except ImportError as error:

@@ -4,31 +4,1194 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import math
 import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import rich  # noqa: F401  # commands show their progress with it: missing, it is named before anything is done
 import typer
 
 from closefar import __version__
-from closefar.cli.fit import classes, fit, label_errors, sample_size
+from closefar.arrays import FloatArray, numbered
 from closefar.cli.label import LabelTask, Serving, export_judgements, label, serve
-from closefar.cli.models import evaluate, export, inspect, predict, report, transform, truncate
-from closefar.cli.options import option, with_groups
+from closefar.cli.options import (
+    MODEL_FILE,
+    NA_VALUES,
+    POINTS,
+    REPORT_TITLE,
+    TABLE_FILE,
+    Columns,
+    Files,
+    Learning,
+    LongLearning,
+    NewData,
+    PenalisedLearning,
+    Points,
+    WeightedFiles,
+    argument,
+    number,
+    option,
+    with_groups,
+)
 from closefar.cli.session import (
     CODE_NO_FILE,
     CODE_WRONG_INPUT,
     EXIT_CODES,
     PIPE_CLOSED,
+    REPORT,
+    TABLE,
     Output,
     Replacing,
     Session,
+    check_table,
     discard_output,
+    named,
     print_error,
     sentence_of,
+    write_results,
 )
-from closefar.errors import printable
+from closefar.errors import command_words, printable
+from closefar.noise import with_flips
+from closefar.plain import format_table, records, to_jsonable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from closefar.fitting import Fit, Scores
+    from closefar.judgements import Judgements
+    from closefar.learners import ClassMetricLearner, MetricLearner, Model
+    from closefar.questions import LabelErrors
+    from closefar.tables import Pairs, PairTable, Source
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which judgements a table holds, two labels, levels or comparisons, and what is said of them on the screen.
+
+
+_MOST_NUMBERED = 21  # that numbers are treated as without --levels: 0 to 20
+_MOST_WORDS = 5  # named in a message, which is one line
+
+# Labels, in lower case, of which it is clear which one is far.
+_PLAIN = {("close", "far"), ("0", "1"), ("-1", "1"), ("false", "true")}
+
+
+def _words_in_order(counts: dict[str, int], far: str | None, levels: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The labels from closest to farthest: two of them, or levels.
+
+    Parameters
+    ----------
+    counts : dict of int
+        How many rows have each label.
+    far : str, optional
+        The one of two labels that means far.
+    levels : tuple of str, optional
+        All of them in order; the order of more than two numbers is known.
+    """
+    if levels is not None:
+        return _checked_levels(counts, levels)
+    if len(counts) == 2:
+        return _two_sides(counts, far)
+    words = sorted(counts)
+    numbers = [word for word in words if _number(word) is not None]
+    if len(words) < 2 or len(numbers) < len(words):
+        mixed = "numbers and words, " if numbers and len(words) > 2 else ""
+        words.sort(key=lambda word: _number(word) is not None)  # a few words among numbers come first
+        raise ValueError(
+            "there must be two labels, one for close and one for far, or levels, which are numbers or in the order of "
+            f"--levels; got {mixed}{len(words)} in all: {_named(counts, words)}. Correct the label column, choose "
+            "another with --label, or give all labels from closest to farthest with --levels."
+        )
+    levels = tuple(sorted(words, key=float))
+    if len(levels) > _MOST_NUMBERED:
+        raise ValueError(
+            f"numbers are treated as levels if there are at most {_MOST_NUMBERED} different ones; got {len(levels)}: "
+            f"{_named(counts, levels)}. Round them to fewer levels, or list them all with --levels."
+        )
+    if far is not None:
+        raise ValueError(
+            f"--far says which of two labels means far; got --far {far} with the {len(levels)} levels "
+            f"{', '.join(levels)}. Leave it out; --levels gives an order from closest to farthest."
+        )
+    return levels
+
+
+def _checked_levels(counts: dict[str, int], levels: tuple[str, ...]) -> tuple[str, ...]:
+    """The levels, which must be those of the labels."""
+    unknown = sorted(set(counts) - set(levels))
+    if unknown:
+        raise ValueError(
+            f"--levels must list every label, from closest to farthest; got {', '.join(levels)}, without "
+            f"{_named(counts, unknown)}. Add what is missing, or correct the labels."
+        )
+    unused = [level for level in levels if level not in counts]
+    if unused:
+        raise ValueError(
+            f"each level must have a judgement, or its thresholds are undetermined; nobody used "
+            f"{', '.join(map(repr, unused))}. Leave it out of --levels, or merge it with the next one."
+        )
+    return levels
+
+
+def _two_sides(counts: dict[str, int], far: str | None) -> tuple[str, str]:
+    first, second = words = sorted(counts)
+    if far is None:
+        if tuple(sorted(map(_plainly, words))) not in _PLAIN:
+            raise ValueError(
+                f"it is not clear which label means far: they are {_named(counts, words)}. "
+                f"Use --far {second!r} or --far {first!r}."
+            )
+        far = max(words, key=_plainly)
+    elif far not in words:
+        raise ValueError(f"--far must be one of the two labels {_named(counts, words)}; got {far!r}.")
+    return (first, second) if far == second else (second, first)
+
+
+def _spelled_alike(labels: Any, words: tuple[str, ...]) -> Any:
+    """The labels with each number as one of these words has it, or else in its shortest form: 1.0 as 1."""
+    from closefar.judgements import CodedLabels
+
+    by_number = {_number(word): word for word in words}
+
+    def spelled(label: str) -> str:
+        number = _number(label)
+        return label if number is None or label in words else by_number.get(number, f"{number:.15g}")
+
+    if not isinstance(labels, CodedLabels):
+        known, codes = np.unique(labels.astype(str), return_inverse=True)
+        return np.array(list(map(spelled, known.tolist())), dtype=object)[codes]
+    known, codes = np.unique(list(map(spelled, labels.words)), return_inverse=True)
+    return CodedLabels(known.tolist(), codes.astype(labels.codes.dtype)[labels.codes])
+
+
+def _counts(labels: Any) -> dict[str, int]:
+    """How many rows have each label."""
+    return labels.counts() if hasattr(labels, "counts") else Counter(labels.tolist())
+
+
+def _named(counts: dict[str, int], words: Any) -> str:
+    named = ", ".join(f"{word[:60]!r} ({counts[word]})" for word in words[:_MOST_WORDS])
+    return f"{named}{', ...' if len(words) > _MOST_WORDS else ''}"
+
+
+def _number(word: str) -> float | None:
+    """The finite number that a label is; None for other labels."""
+    try:
+        number = float(word)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and "_" not in word else None
+
+
+def _plainly(word: str) -> str:
+    """The label in lower case; a whole number as 1, however it is written."""
+    number = _number(word)
+    return word.lower() if number is None else f"{number:g}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From the options of a command to pairs, labels and predictions.
+
+
+_USUAL_FOLDS = 5  # as is usual: each fit sees four fifths of the pairs
+_ROWS_WRITTEN = 1 << 17  # at a time
+_LARGEST_SCALE = 1e75  # its fourth power, which squared distances of squared differences need, is still a number
+
+
+def _read_labelled(
+    session: Session, files: Files, columns: Columns, learning: Learning
+) -> tuple[Pairs, tuple[str, ...], Source]:
+    """Read pairs with their labels, and which labels there are from closest to farthest; or comparisons."""
+    from closefar.tables import read_or_open_pairs
+
+    source = files.source()
+    table = _read(session, lambda: read_or_open_pairs(source, labelled=True, **columns.encoding_options()))
+    if table.are_comparisons:
+        return table, (), source
+    levels, counts = learning.levels_in_order, _counts(table.labels)
+    if levels is None and learning.far is None:
+        used = tuple(answer for answer in files.recorded_answers or () if answer in counts)
+        levels = used if len(used) > 1 else None
+    if levels is not None or len(counts) > 2:
+        table = table.with_labels(_spelled_alike(table.labels, levels or ()))
+    words = _words_in_order(_counts(table.labels), learning.far, levels)
+    if len(words) > 2:
+        order = f"{len(words)} levels: {_in_order(words)}."
+        reverse = f" If they rate similarity, reverse them with --levels {','.join(reversed(words))}."
+        session.warn(order if levels else order + reverse)  # unless somebody has put them in order
+    return table, words, source
+
+
+def _in_order(levels: tuple[str, ...]) -> str:
+    first, *middle, last = levels
+    return ", ".join([f"{first} (closest)", *middle, f"{last} (farthest)"])
+
+
+def _read(session: Session, read: Callable[[], Any]) -> Any:
+    """Read a table, and note what there is to note of it."""
+    with session.stage("reading"):
+        table = read()
+    comparisons = getattr(table, "comparisons", None)
+    session.warn(*table.notes, *(() if comparisons is None else comparisons.notes))
+    return table
+
+
+def _load(path: Path) -> Model:
+    from closefar.learners import Model
+
+    return Model.load(path)
+
+
+def _read_for_model(
+    session: Session, path: Path, files: Files, new_data: NewData, *, labelled: bool
+) -> tuple[Model, Pairs]:
+    """Read a model, and pairs or comparisons as those of its fit were read."""
+    from closefar.tables import read_or_open_pairs
+
+    model = _load(path)
+    source = model.source(files.source())
+    if files.are_single != model.is_single:
+        need = "single points: use --points alone" if model.is_single else "pairs: use --pairs, usually with --points"
+        if not model.is_single and not model.metric.thresholds:
+            need = "comparisons: use --comparisons with --points"
+        raise ValueError(f"the model was fitted to {need}.")
+    encoding = new_data.encoding_of(model)
+    table = _read(session, lambda: read_or_open_pairs(source, encoding=encoding, labelled=labelled))
+    if labelled and len(model.classes) > 2 and not table.are_comparisons:
+        table = table.with_labels(_spelled_alike(table.labels, model.classes))
+    return model, table
+
+
+def _fit_learner(session: Session, table: Pairs, words: tuple[str, ...], learning: Learning) -> MetricLearner:
+    """Fit to a table of pairs or comparisons."""
+    from closefar.judgements import Tuples
+    from closefar.tables import labels_of, others_of
+
+    learner = learning.learner(words, verbose=session.is_watched)
+    # The learner finds points that pairs share, so that the same judgements give the same metric in Python; not those
+    # that only ids tell.
+    groups = None if isinstance(table.data, Tuples) else _shared_ids(table)
+    if table.groups is not None:
+        groups = table.groups.astype(str)
+    options = {"feature_names": table.encoding.feature_names, **others_of(table), **learning.fit_options()}
+    with session.stage("fitting", shows_itself=True):
+        learner.fit(table.data, labels_of(table), table.weights, groups=groups, **options)
+    for name, scale in zip(table.encoding.feature_names, learner.fit_statistics_.column_scales, strict=True):
+        if scale != 0 and not 1 / _LARGEST_SCALE < scale < _LARGEST_SCALE:
+            raise ValueError(
+                f"differences in a column must be between {1 / _LARGEST_SCALE:g} and {_LARGEST_SCALE:g} in size; those "
+                f"in {name!r} are about {scale:.1g}. Change its units, or leave it out with --drop."
+            )
+    return learner
+
+
+def _shared_ids(table: Pairs, used: Judgements | None = None) -> NDArray[Any] | None:
+    """The points of the pairs, or of some of them, by their ids, where pairs share points."""
+    from closefar.judgements import share_points
+
+    if len(table.id_names) < 2:
+        return None
+    points: Any = table.identity.codes if used is None else table.identity.index[used.numbers]
+    return points if share_points(points) else None
+
+
+def _shared_points(table: Pairs, used: Judgements | None = None) -> NDArray[Any] | None:
+    """The points of the pairs, or of some of them, by their ids or values, where pairs share points."""
+    from closefar.judgements import find_points
+
+    points = _shared_ids(table, used)
+    return points if points is not None else find_points(table.data if used is None else used.data)
+
+
+def _groups_of(session: Session, table: Pairs, remedy: str = "cross-validation is by point") -> NDArray[Any] | None:
+    """Which pairs depend on each other: those of a group, or those that share points by their ids or values.
+
+    A note says so, and what is done about it.
+    """
+    if table.groups is not None:
+        return table.groups.astype(str)
+    points = _shared_points(table)
+    if points is not None:
+        noun = "comparisons" if table.are_comparisons else "pairs"
+        session.warn(
+            f"these {len(points):,} {noun} have only {numbered(points)[1]:,} different points, so they are not "
+            f"independent: {remedy}. If {noun} depend on each other in another way, name the column of their groups "
+            "with --group."
+        )
+    return points
+
+
+def _sampled_groups(table: Pairs, used: Judgements) -> NDArray[Any]:
+    """Which of some pairs of the table depend on each other, as `_groups_of` has it, without a note."""
+    if table.groups is not None:
+        return table.groups[used.numbers].astype(str)
+    points = _shared_points(table, used)
+    return np.arange(len(used)) if points is None else points
+
+
+def _folds_of(
+    session: Session, table: Pairs, words: tuple[str, ...], groups: NDArray[Any] | None
+) -> tuple[int, NDArray[Any] | None]:
+    """The number of folds that the groups allow, and the groups; by pair where they allow none."""
+    from closefar.judgements import most_folds
+
+    judgements, n_folds = _read_judgements(table, words), _USUAL_FOLDS
+    if words:
+        n_folds = max(2, min(n_folds, int(np.bincount(judgements.codes, minlength=len(words)).min())))
+    if groups is None:
+        return n_folds, None
+    allowed = most_folds(n_folds, judgements, groups, seed=0)
+    if allowed >= 2:
+        return allowed, groups
+    noun, labels = ("pair", "both labels" if len(words) == 2 else "all labels") if words else ("comparison", "enough")
+    session.warn(
+        f"cross-validation is by {noun}, as no folds that keep groups or points apart have {labels}: results hold for "
+        f"new {noun}s of the same points or groups, and may be worse for others."
+    )
+    return n_folds, np.arange(len(table))
+
+
+def _squared_distances(table: Pairs, model: Model) -> FloatArray:
+    """The squared distance of each pair, which must be a number."""
+    with np.errstate(all="ignore"):
+        squared = model.metric.measure(table.data if table.is_single else table)
+    beyond = np.flatnonzero(~np.isfinite(squared))
+    if len(beyond):
+        first = ", ".join(np.atleast_1d(table.ids[beyond[0]]).tolist())
+        raise ValueError(f"the distance of {first} is too large to compute. Look for enormous values there.")
+    return squared
+
+
+def _with_ids(
+    table: Pairs, columns: dict[str, NDArray[Any]], order: NDArray[Any] | None = None
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Put the ids before the columns of a result; gives some rows at a time, in this order if there is one."""
+    names = table.id_names
+    clash = [name for name in names if name in columns]
+    if clash:
+        raise ValueError(f"the id column {clash[0]!r} has the name of a column of the result. Rename it.")
+    n_rows = len(next(iter(columns.values()))) if order is None else len(order)
+    for start in range(0, max(n_rows, 1), _ROWS_WRITTEN):
+        rows = slice(start, start + _ROWS_WRITTEN)
+        where: Any = rows if order is None else order[rows]
+        ids = table.identity.take(where).texts
+        block = dict(zip(names, ids.reshape(len(ids), -1).T, strict=True))
+        yield block | {name: np.asarray(column[where]) for name, column in columns.items()}
+
+
+def _read_judgements(table: Pairs, words: tuple[str, ...], **annotators: Any) -> Judgements:
+    """The pairs with their labels, which must be among these words, or the comparisons."""
+    from closefar.judgements import Columns, Judgements, Sides
+    from closefar.tables import labels_of
+
+    columns, given = Columns(len(table.encoding.feature_names)), (table.data, labels_of(table), table.weights)
+    if table.are_comparisons:
+        return Judgements.read_comparisons(columns, *given, fitting=False)
+    return Judgements.read_more(columns, *given, sides=Sides.in_order(words), **annotators)
+
+
+def _scored_by(model: Model, table: Pairs) -> Scores:
+    """The judgements of a table, scored by the model; annotators whom it knows have their own strictness."""
+    if not table.are_comparisons and not model.classes:
+        raise ValueError(
+            "the model was fitted to comparisons, so it has no threshold by which pairs could be called close or far. "
+            "Give --comparisons, or fit a threshold with calibrate_threshold in Python."
+        )
+    if table.are_comparisons:
+        return model.scorer().score(_read_judgements(table, ()))
+    squared, known = _squared_distances(table, model), model.annotators
+    if table.annotators is None or not known:
+        return model.scorer().score(_read_judgements(table, model.classes), squared)
+    others = sorted(set(table.annotators) - set(known))
+    names = {"annotators": table.annotators, "known_annotators": (*known, *others)}
+    return model.scorer(len(others)).score(_read_judgements(table, model.classes, **names), squared)
+
+
+def _report_of(
+    session: Session,
+    learner: Fit | MetricLearner,
+    path: Path,
+    table: Pairs,
+    *judged: Any,
+    files: WeightedFiles,
+    model: Path,
+    title: str | None,
+) -> bytes:
+    """The content of a report, which names the files behind it; `judged` as for `encode_report`."""
+    from closefar.report import N_PARTS, Provenance, encode_report
+
+    points, pairs, comparisons, judgements = (None if path is None else str(path) for path in files.paths)
+    provenance = Provenance(points, pairs, str(model), table.encoding.categories, comparisons, judgements)
+    groups = _groups_of(session, table, *(["intervals are wider for it"] if judged else []))
+    ids = table.ids if hasattr(table, "points") or table.id_names != ("row",) else None  # a file has many row numbers
+    options = {"title": title, "provenance": provenance, "ids": ids, "groups": groups}
+    with session.stage("report", n_parts=N_PARTS) as tell:
+        return encode_report(learner, named(path, REPORT), *judged, **options, watch=tell)
+
+
+def _metric_facts(model: Model) -> dict[str, Any]:
+    """What programs are told of a metric: its directions 1, 2, ... each with how much it weighs, and so on."""
+    metric, found = model.metric, model.metric.directions()
+    value = "mean_squared_distance" if found.is_data_scale else "eigenvalue"
+    rows = zip(found.values.tolist(), found.shares.tolist(), metric.components.tolist(), strict=True)
+    return {
+        "feature_names": model.encoding.feature_names,
+        "kind": model.kind,
+        "classes": model.classes,
+        "threshold": metric.threshold,
+        "thresholds": metric.thresholds,
+        "rank": metric.rank,
+        "directions": [
+            {"direction": number, value: size, "share": share, "weights": weights}
+            for number, (size, share, weights) in enumerate(rows, start=1)
+        ],
+        "eigenvalues": metric.eigenvalues,
+        "noise": metric.noise.name,
+        "flip_rate": metric.flip_rate,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ``closefar fit``: from judgements to a model.
+
+
+# The noise is checked on a sample where that saves time (work is about pairs times squared parameters), and not at
+# all where that leaves too few uncertain labels per parameter.
+_MOST_CHECKED = 10_000  # judgements, of which a wrong noise is plain
+_LITTLE_WORK = 1e9  # about a second of one core
+_SHARE_OF_FIT = 0.3  # of the work of the fit, which a check may add
+_FEWEST_TO_CHECK = 5.0  # uncertain labels per parameter
+
+_MOST_ANNOTATORS = 10  # named in one line
+
+_SIGNIFICANT = 0.01  # a p-value below this is warned of, so that few right models are
+
+_MODEL_OUT = option("The model file to write.", "FILE", "--out", "-o", default=Path("model.closefar"))
+
+
+def fit(
+    files: WeightedFiles,
+    columns: Columns,
+    learning: LongLearning,
+    output: Output,
+    replacing: Replacing,
+    out: Path = _MODEL_OUT,
+    report: Path | None = option("Also write a report: .html, .json, .txt or .md.", "FILE"),
+    title: str | None = REPORT_TITLE,
+) -> None:
+    """Learn a metric from labelled or rated pairs, from comparisons, or from both, and save it as a model.
+
+    closefar fit --points points.csv --pairs pairs.csv --report report.html
+    """
+    with Session("fit", output) as session:
+        learning.check(files, columns)
+        _check_outputs(out, report, learning.checkpoint, title, replacing, files)
+        session.checkpoint = learning.checkpoint
+        table, words, source = _read_labelled(session, files, columns, learning)
+        learner = _fit_learner(session, table, words, learning)
+        _warn_of_annotators(session, learner)
+        _warn_of_noise(session, learner, table)
+
+        from closefar.learners import Model
+
+        model = Model.of(learner, table, source)
+        contents = {out: model.to_bytes()}
+        if report is not None:
+            contents[report] = _report_of(session, learner, report, table, files=files, model=out, title=title)
+        session.write_files(contents)
+        session.unfinished = not learner.certificate_.converged
+        written = [str(path) for path in contents]
+        session.show(
+            f"{model.summary}\nWrote {' and '.join(written)}.",
+            {"written": written, "n_pairs": len(table), **_fit_facts(model, learner)},
+        )
+
+
+def _check_outputs(
+    out: Path, report: Path | None, checkpoint: Path | None, title: str | None, replacing: Replacing, files: Files
+) -> None:
+    if report is None and title is not None:
+        raise ValueError("--title is the headline of a report. Add --report, or leave --title out.")
+    replacing.check([out] if report is None else [out, report], read=[*files.paths, checkpoint])
+    if report is not None:
+        from closefar.report import check_report
+
+        check_report(named(report, REPORT))
+    if checkpoint is not None:
+        from closefar.fitting import Checkpoint
+
+        if checkpoint in files.paths:
+            raise ValueError(f"the checkpoint must have a name of its own; {checkpoint} is named twice.")
+        Checkpoint(checkpoint)
+
+
+def _fit_facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
+    fit, certificate = learner.fit_, learner.certificate_
+    choice = baseline = None
+    if fit.choice is not None:  # the plain distance alone has no alpha
+        table = [each._asdict() for each in fit.choice.table]
+        choice = {**to_jsonable(fit.choice), "table": table, "sentence": command_words(fit.choice.sentence)}
+    if fit.baseline is not None:
+        baseline = to_jsonable(replace(fit.baseline, metric=None))
+        del baseline["metric"]
+        baseline |= {"is_better": fit.baseline.is_better, "sentence": fit.baseline.sentence}
+    return {
+        **_metric_facts(model),
+        "comparison_noise": fit.comparison_noise,
+        "annotators": None if fit.annotators is None else fit.annotators.to_dict(),
+        "alpha": fit.alpha,
+        "prior": fit.prior,
+        "choice": choice,
+        "baseline": baseline,
+        "engine": fit.engine,
+        "certificate": {**to_jsonable(certificate, is_command_line=True), "status": command_words(certificate.status)},
+        "statistics": fit.statistics,
+    }
+
+
+def _warn_of_annotators(session: Session, learner: MetricLearner) -> None:
+    """Name those whose answers say little of the distance, with the remedy."""
+    from closefar.fitting import AnnotatorVerdict
+
+    table = learner.fit_.annotators
+    if table is None:
+        return
+    remedy = "Leave such judgements out, or use --flip-rate estimate, by which they count less."
+    if table.flip_rates is not None:
+        remedy = "Such judgements count less, by their flip rate; leave them out if they should not count at all."
+    for verdict in AnnotatorVerdict:
+        names = table.named(verdict)
+        if verdict.is_doubtful and names:
+            session.warn(f"{_first_few(names)}: {verdict}. {remedy}")
+
+
+def _first_few(annotators: Sequence[str], hint: str = "") -> str:
+    more = len(annotators) - _MOST_ANNOTATORS
+    return ", ".join(annotators[:_MOST_ANNOTATORS]) + (f" and {more:,} more{hint}" if more > 0 else "")
+
+
+def _warn_of_noise(session: Session, learner: MetricLearner, table: Pairs) -> None:
+    """Warn, with the remedy, if the labels clearly contradict the noise model."""
+    from closefar.questions import check_noise_if_possible
+
+    fit = learner.fit_
+    statistics, judgements = fit.statistics, fit.training().counted()
+    work = max(_LITTLE_WORK, _SHARE_OF_FIT * fit.certificate.n_passes * len(judgements) * judgements.n_columns**2)
+    used = judgements.sample(int(min(work / statistics.n_parameters**2, _MOST_CHECKED)), seed=0)
+    if statistics.uncertain_per_parameter * len(used) < _FEWEST_TO_CHECK * len(judgements):
+        return
+    with session.stage("checking the noise model"):
+        check = check_noise_if_possible(fit, used, _sampled_groups(table, used))
+    if check is not None and check.p_value < _SIGNIFICANT:
+        advice = command_words(check.advice)
+        session.warn(advice[:1].lower() + advice[1:])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ``closefar classes``: from points with class labels to metrics, and to the labels that are probably wrong.
+
+
+_N_SHOWN = 10  # suspicious class labels, in one screen
+_MOST_INNOCENT = 0.5  # a label that is rather right than wrong is not shown
+
+
+Units = StrEnum("Units", ["auto", "columns", "shared"])
+
+
+def classes(
+    columns: Columns,
+    output: Output,
+    replacing: Replacing,
+    points: Path = option(*POINTS, default=...),
+    label: str | None = option("Column of class labels. Default: 'label' or 'labels'.", "COLUMN"),
+    id: str | None = option("Column of point ids. Default: 'id', else row numbers.", "COLUMN"),
+    na_values: list[str] | None = option(*NA_VALUES),
+    wrong_share: str = option("Share of wrong labels, or estimate; 0 trusts all labels.", "SHARE", default="estimate"),
+    units: Units = option(
+        "Plain distance of neighbours: each column in its own unit, or all in one; auto tries both.", default=Units.auto
+    ),
+    out: Path = option(
+        "The model of pairs to write, for `closefar predict`.", *("FILE", "--out", "-o"), default=Path("model.closefar")
+    ),
+    neighbours: Path | None = option("Also write the metric of nearest neighbours, for `closefar transform`.", "FILE"),
+    suspicious: Path | None = option(
+        "Also write all labels, most suspicious first: .csv, .tsv, .parquet, .npz.", "FILE"
+    ),
+) -> None:
+    """Learn from points with class labels, and find labels that are probably wrong.
+
+    The model of pairs predicts whether two points are of one class (-1) or not (1).
+
+    closefar classes --points points.csv --label species --neighbours neighbours.closefar
+    """
+    with Session("classes", output) as session:
+        files = Files(points=points, id=id, label=label, na_values=na_values, no_annotators=True)
+        options = columns.encoding_options()
+        share = number(wrong_share, float, "--wrong-share", "estimate")
+        outputs = [path for path in (out, neighbours, suspicious) if path is not None]
+        if len(set(outputs)) < len(outputs):
+            raise ValueError("--out, --neighbours and --suspicious must name different files.")
+        replacing.check(outputs, read=files.paths)
+        from closefar.tables import encode_table, labels_of, read_pairs, write_table
+
+        if suspicious is not None:
+            encode_table({}, named(suspicious, TABLE))  # says if its format is unknown, or a package is missing
+        table = _read(session, lambda: read_pairs(files.source(), labelled=True, **options))
+        table = table.with_labels(labels_of(table).astype(str))
+        from closefar.learners import ClassMetricLearner, Model
+
+        learner = ClassMetricLearner(wrong_share=share, units=units.value, verbose=int(session.is_watched))
+        with session.stage("fitting", shows_itself=True):
+            learner.fit(table.data, table.labels, feature_names=table.encoding.feature_names)
+        of_pairs = replace(Model.of(learner.pair_learner_, table, files.source()), is_single=False)
+        contents: dict[Path, Any] = {out: of_pairs.to_bytes()}
+        if neighbours is not None:
+            names = {"id": files.id, "na_values": files.source().na_values}
+            contents[neighbours] = Model(learner.neighbour_metric_, (), table.encoding, names, False, None).to_bytes()
+        if suspicious is not None:
+            contents[suspicious] = lambda file: write_table(_suspicious(learner, table), named(suspicious, TABLE), file)
+        session.write_files(contents)
+        session.unfinished = not learner.pair_learner_.certificate_.converged
+        _show_classes(session, learner, table, [str(path) for path in contents])
+
+
+def _suspicious(learner: ClassMetricLearner, table: Pairs, n_rows: int | None = None) -> Iterator[dict[str, Any]]:
+    order = (-learner.wrong_probability_).argsort(kind="stable")[:n_rows]
+    columns = {
+        "class": np.asarray(table.labels),
+        "probability_wrong": learner.wrong_probability_,
+        "probable_class": learner.corrected_classes_,
+    }
+    return _with_ids(table, columns, order)
+
+
+def _show_classes(session: Session, learner: ClassMetricLearner, table: Pairs, written: list[str]) -> None:
+    rows = records(next(_suspicious(learner, table, _N_SHOWN)))
+    shown = [
+        " ".join(f"{name} {_cell(value)}" for name, value in row.items())
+        for row in rows
+        if row["probability_wrong"] > _MOST_INNOCENT
+    ]
+    low, high = learner.wrong_share_interval_
+    found = f"Wrong class labels: {learner.wrong_share_:.1%} of {len(table):,} (90 % interval {low:.1%} to {high:.1%})."
+    if shown:
+        found += " The most suspicious:"
+    summary = command_words(learner.pair_learner_.summary())
+    facts = {
+        "written": written,
+        "n_points": len(table),
+        "classes": learner.classes_,
+        "feature_names": table.encoding.feature_names,
+        "wrong_share": learner.wrong_share_,
+        "wrong_share_interval": learner.wrong_share_interval_,
+        "most_suspicious": rows,
+        "threshold": learner.metric_.threshold,
+        "rank": learner.metric_.rank,
+        "neighbour_rank": learner.neighbour_metric_.rank,
+    }
+    session.show("\n".join([summary, found, *shown, f"Wrote {' and '.join(written)}."]), facts)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ``closefar label-errors`` and ``closefar sample-size``: questions about labelled pairs.
+
+
+_LARGEST_SEED = 2**32 - 1  # of NumPy
+_LEAST_ERROR = 1e-12  # a target below what rounding leaves would ask for more pairs than can be counted
+
+
+Measure = StrEnum("Measure", ["loss", "spectral"])
+
+
+def label_errors(
+    files: WeightedFiles,
+    columns: Columns,
+    learning: PenalisedLearning,
+    output: Output,
+    replacing: Replacing,
+    out: Path | None = option(
+        "Write all labels, most suspicious first: .csv, .csv.gz, .tsv, .parquet or .npz.", "FILE", "--out", "-o"
+    ),
+    top: int = option("Number of suspicious labels to show.", "N", default=10),
+    seed: int = option("Random seed of the cross-validation folds.", "N", default=0),
+) -> None:
+    """Find labels, levels or answers that contradict the learned distance, and estimate how many are wrong.
+
+    closefar label-errors --points points.csv --pairs pairs.csv --out suspicious.csv
+    """
+    with Session("label-errors", output) as session:
+        number(top, int, "--top", least=1)
+        number(seed, int, "--seed", least=0, below=_LARGEST_SEED + 1)
+        learning.check(files, columns)
+        if out is not None:
+            check_table(out, replacing, read=files.paths)
+        table, words, _ = _read_labelled(session, files, columns, learning)
+        learner = learning.learner(words, verbose=False)
+        folds, groups = _folds_of(session, table, words, _groups_of(session, table))
+        from closefar.questions import find_label_errors
+        from closefar.tables import labels_of, others_of
+
+        with session.stage("cross-validating"):
+            errors = find_label_errors(
+                learner,
+                table.data,
+                labels_of(table),
+                sample_weight=table.weights,
+                cv=folds,
+                groups=groups,
+                random_state=seed,
+                **others_of(table),
+            )
+        if out is not None:
+            write_results(session, _contradicting(table, errors, errors.order), len(table), out)
+            return
+        shown = next(_contradicting(table, errors, errors.order[:top]))
+        shares = ("share", "share_low", "share_high", "unseen_share", "unseen_low", "unseen_high")  # None: not claimed
+        names = (*shares, "reason", "meaning", "n_contradicting")
+        facts = {"n_labels": len(errors.labels), **{name: getattr(errors, name) for name in names}}
+        rows = records(shown)
+        text = format_table([(name, "") for name in shown], [[_cell(value) for value in row.values()] for row in rows])
+        session.show(f"{command_words(errors.headline())}\n{text}", {**facts, "most_suspicious": rows})
+
+
+def _contradicting(table: Pairs, errors: LabelErrors, order: NDArray[Any]) -> Iterator[dict[str, NDArray[Any]]]:
+    """The labels in this order, some at a time; beside a level stands the one that is expected."""
+    columns = {} if table.annotators is None else {"annotator": table.annotators}
+    columns["label"] = errors.labels.astype(int) if table.are_comparisons else errors.labels
+    if errors.expected is not None:
+        columns["expected"] = errors.expected
+    columns |= {"probability_wrong": errors.probability, "margin": errors.margin, "standard_error": errors.error}
+    return _with_ids(table, columns, order)
+
+
+def sample_size(
+    files: Files,
+    columns: Columns,
+    learning: Learning,
+    output: Output,
+    target_error: float = option("The error to reach.", "ERROR", default=...),
+    measure: Measure = option(
+        "Error to plan for: the excess loss per label (nats), or the relative error of M / tau.", default=Measure.loss
+    ),
+    delta: float = option("Accepted probability of missing the target error.", "PROBABILITY", default=0.05),
+) -> None:
+    """Plan how many pairs or comparisons to judge for a target error, from a pilot study.
+
+    closefar sample-size --points points.csv --pairs pilot.csv --target-error 0.01
+    """
+    with Session("sample-size", output) as session:
+        number(target_error, float, "--target-error", least=_LEAST_ERROR)
+        number(delta, float, "--delta", above=0, below=1)
+        learning.check(files, columns)
+        table, words, _ = _read_labelled(session, files, columns, learning)
+        learner = _fit_learner(session, table, words, learning)
+        from closefar.questions import plan_sample_size
+
+        with session.stage("planning"):
+            plan = plan_sample_size(learner, target_error=target_error, measure=measure, delta=delta)
+        sentence = command_words(plan.sentence)
+        session.show(sentence, {**to_jsonable(plan), "sentence": sentence})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The commands on a saved model: ``inspect``, ``truncate`` and ``export``.
+
+
+_MODEL = argument("MODEL", "A model written by `closefar fit`.")
+
+
+Scale = StrEnum("Scale", ["data", "units"])
+
+
+def inspect(output: Output, model: Path = _MODEL) -> None:
+    """Show what is in a model.
+
+    closefar inspect model.closefar
+    """
+    with Session("inspect", output) as session:
+        loaded = _load(model)
+        session.show(_inspected(loaded), _model_facts(loaded))
+
+
+def truncate(
+    output: Output,
+    replacing: Replacing,
+    model: Path = _MODEL,
+    rank: int = option("Number of directions to keep.", "K", "--rank", "-k", default=...),
+    out: Path = option("The model file to write.", "FILE", "--out", "-o", default=...),
+    scale: Scale | None = option(
+        "Compare directions in the scale of the data or in raw units. Default: data, where known."
+    ),
+) -> None:
+    """Keep directions 1 to k of a metric, those that explain most of the mean squared distance.
+
+    closefar truncate model.closefar --rank 2 --out small.closefar
+    """
+    with Session("truncate", output) as session:
+        number(rank, int, "--rank", least=1)
+        replacing.check([out], read=[model])
+        loaded = _load(model)
+        n_columns = len(loaded.metric.factor)
+        if rank > n_columns:
+            raise ValueError(f"--rank must be at most the model's {n_columns} columns; got {rank}.")
+        small = loaded.truncate(rank, scale)
+        session.write_files({out: small.to_bytes()})
+        session.show(
+            f"Kept {small.metric.rank} of {loaded.metric.rank} directions. Wrote {out}.",
+            {"written": [str(out)], "rank": small.metric.rank, "rank_before": loaded.metric.rank},
+        )
+
+
+def export(
+    output: Output,
+    replacing: Replacing,
+    model: Path = _MODEL,
+    out: Path = option("The file to write: .onnx, .faiss, .csv, .json or .npz.", "FILE", "--out", "-o", default=...),
+) -> None:
+    """Export a metric to other software, in the format of the file name.
+
+    .onnx: distances and probabilities for any ONNX runtime. .faiss: an empty index to add points to.
+    .csv: the matrix M. .json: everything. .npz: the arrays.
+
+    closefar export model.closefar --out model.onnx
+    """
+    with Session("export", output) as session:
+        suffix = out.suffix.lower()
+        if suffix not in _FORMATS:
+            raise ValueError(f"--out must end with {', '.join(_FORMATS)}; got {out.name!r}.")
+        replacing.check([out], read=[model])
+        loaded = _load(model)
+        with session.stage("exporting"):
+            content = _exported(loaded, suffix)
+        session.write_files({out: content})
+        session.show(f"Wrote {out}.", {"written": [str(out)]})
+
+
+_FORMATS = (".onnx", ".faiss", ".csv", ".json", ".npz")
+
+
+def _exported(model: Model, suffix: str) -> bytes:
+    """The metric of a model in the format of a suffix."""
+    from closefar.tables import encode_table
+
+    metric, names = model.metric, np.array(model.encoding.feature_names)
+    if suffix == ".onnx":
+        return bytes(metric.to_onnx().SerializeToString())
+    if suffix == ".faiss":
+        index = metric.to_faiss()  # says if the package is missing
+        import faiss
+
+        return bytes(faiss.serialize_index(index))
+    if suffix == ".json":
+        return (json.dumps(to_jsonable(_model_facts(model), finite=True), indent=1) + "\n").encode()
+    if suffix == ".csv":
+        return encode_table({"": names, **dict(zip(names.tolist(), metric.matrix.T, strict=True))}, Path("matrix.csv"))
+    threshold = np.array(metric.thresholds if metric.threshold is None else metric.threshold)
+    arrays = {name: getattr(metric, name) for name in ("matrix", "components", "factor", "origin")}
+    arrays |= {"threshold": threshold, "feature_names": names}
+    return encode_table({name: array for name, array in arrays.items() if array is not None}, Path("arrays.npz"))
+
+
+def _model_facts(model: Model) -> dict[str, Any]:
+    metric = model.metric
+    return {
+        **_metric_facts(model),
+        "single_points": model.is_single,
+        "comparison_noise": model.comparison_noise,
+        "annotators": {name: model.strictness_of(name) for name in model.annotators},
+        "factor": metric.factor,
+        "matrix": metric.matrix,
+        "origin": metric.origin,
+        "encoding": model.encoding.to_json(),
+        "fit": model.fit and {name: value for name, value in model.fit.items() if name != "summary"},
+        "truncated": model.truncated and {"rank": model.truncated["rank"]},
+    }
+
+
+def _inspected(model: Model) -> str:
+    metric, encoding = model.metric, model.encoding
+    if model.summary:
+        lines = [model.summary]
+    else:
+        from closefar.questions import describe_directions
+
+        lines = [repr(metric), *describe_directions(metric)]
+    if model.truncated is not None:
+        lines.append(f"Truncated from rank {model.truncated['rank']}")
+    lines += [*_judged_by(model), f"Columns   {', '.join(encoding.column_names)}"]
+    if encoding.feature_names != encoding.column_names:
+        lines.append(f"Encoded   {', '.join(encoding.feature_names)}")
+    if metric.origin is not None:
+        origin = zip(encoding.feature_names, metric.origin, strict=True)
+        lines.append(f"Origin    {', '.join(f'{name} {value:.5g}' for name, value in origin)}")
+    return "\n".join(lines)
+
+
+def _judged_by(model: Model) -> list[str]:
+    """What the judgements were, and who made them."""
+    if not model.classes:
+        return ["Answers   comparisons, which determine no threshold"]
+    lines = [f"Labels    {model.classes[0]!r} means close, {model.classes[-1]!r} means far"]
+    if len(model.classes) > 2:
+        lines = [f"Levels    {_in_order(model.classes)}"]
+    if model.annotators:
+        shown = [f"{name} {model.strictness_of(name):+.3g}" for name in model.annotators]
+        lines.append(f"Annotators and their strictness: {_first_few(shown, ' (--json lists all)')}")
+    return lines
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ``closefar predict`` and ``closefar transform``: a model applied to new data.
+
+
+def predict(
+    files: WeightedFiles,
+    new_data: NewData,
+    output: Output,
+    replacing: Replacing,
+    model: Path = MODEL_FILE,
+    out: Path | None = TABLE_FILE,
+    for_annotator: str | None = option(
+        "Predict the labels of this annotator, instead of those of a typical one.", "ID"
+    ),
+) -> None:
+    """Predict distances and probabilities of labels for new pairs, or of answers for new comparisons.
+
+    closefar predict --model model.closefar --points points.csv --pairs new_pairs.csv --out predicted.csv
+    """
+    with Session("predict", output) as session:
+        check_table(out, replacing, read=[*files.paths, model])
+        loaded, table = _read_for_model(session, model, files, new_data, labelled=False)
+        write_results(session, _predictions(session, loaded, table, for_annotator), len(table), out)
+
+
+def transform(
+    points: Points,
+    new_data: NewData,
+    output: Output,
+    replacing: Replacing,
+    model: Path = MODEL_FILE,
+    out: Path | None = TABLE_FILE,
+) -> None:
+    """Map points to coordinates in which the learned distance is Euclidean.
+
+    Directions are in order of the mean squared distance that each explains on the training pairs.
+
+    closefar transform --model model.closefar --points points.csv --out mapped.csv
+    """
+    with Session("transform", output) as session:
+        files = Files(points=points.points, id=points.id, na_values=points.na_values)
+        check_table(out, replacing, read=[points.points, model])
+        from closefar.tables import read_or_open_points
+
+        loaded = _load(model)
+        source, encoding = loaded.source(files.source()), new_data.encoding_of(loaded)
+        table = _read(session, lambda: read_or_open_points(source, encoding=encoding))
+        mapped = table.projected(loaded.metric.components.T)
+        columns = {f"direction{index}": column for index, column in enumerate(mapped.T, start=1)}
+        write_results(session, _with_ids(table, columns), len(mapped), out)
+
+
+def _predictions(
+    session: Session, model: Model, table: Pairs, annotator: str | None
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Give the columns of a prediction, some rows at a time: the ids, distances, probabilities and the label."""
+    from closefar.tables import PairTable
+
+    if table.comparisons is not None:
+        raise ValueError("predictions are of --pairs or of --comparisons; got both. Leave one of them out.")
+    if table.are_comparisons:
+        if annotator is not None:
+            raise ValueError(
+                "annotators differ in their thresholds, and comparisons have none. Leave --for-annotator out."
+            )
+        assert isinstance(table, PairTable)
+        columns = _compared(model, table)
+    elif not model.metric.thresholds:
+        session.warn(
+            "the model has no threshold, as it was fitted to comparisons, so distances are all that it says of pairs; "
+            "calibrate_threshold fits one to labelled pairs in Python."
+        )
+        columns = {"distance": _squared_distances(table, model) ** 0.5}
+    else:
+        columns = _judged(model, table, annotator)
+    return _with_ids(table, columns)
+
+
+def _judged(model: Model, table: Pairs, annotator: str | None) -> dict[str, Any]:
+
+    from closefar.judgements import CodedLabels
+
+    metric, squared = model.metric, _squared_distances(table, model)
+    heard, rate = squared, None
+    if annotator is not None:
+        heard, rate = squared - model.strictness_of(annotator), model.flip_rate_of(annotator)
+    margin, probabilities = heard - metric.thresholds[0], metric.probabilities_at(heard, rate).T
+    found = {"margin": margin, "probability_far": probabilities[-1]}
+    if len(model.classes) > 2:
+        found = {f"probability_{level}": each for level, each in zip(model.classes, probabilities, strict=True)}
+    return {"distance": np.sqrt(squared), **found, "predicted": CodedLabels(model.classes, metric.levels_at(heard))}
+
+
+def _compared(model: Model, table: PairTable) -> dict[str, Any]:
+
+    left, right = (_squared_distances(leg, model) for leg in table.legs)
+    margin, metric = right - left, model.metric
+    return {
+        "distance_left": np.sqrt(left),
+        "distance_right": np.sqrt(right),
+        "margin": margin,
+        "probability_left": with_flips(metric.noise.cdf(margin / model.comparison_noise), metric.compared_flip_rate),
+        "predicted": np.where(margin >= 0, 1, -1),
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ``closefar evaluate`` and ``closefar report``: a model against labelled pairs.
+
+
+def evaluate(files: WeightedFiles, new_data: NewData, output: Output, model: Path = MODEL_FILE) -> None:
+    """Measure the accuracy of a model on labelled pairs or comparisons, preferably ones it was not fitted to.
+
+    The plain distance, with the threshold that suits the training pairs best, is measured beside it.
+
+    closefar evaluate --model model.closefar --points points.csv --pairs test_pairs.csv
+    """
+    with Session("evaluate", output) as session:
+        loaded, table = _read_for_model(session, model, files, new_data, labelled=True)
+        if loaded.is_fitted_to(table):
+            what = "comparisons" if table.are_comparisons else "pairs"
+            session.warn(f"these are the training {what} of the model: expect a somewhat lower accuracy on new {what}.")
+        figures = _figures(loaded, table, None if loaded.fit is None else loaded.learner().fit_)
+        readings = [
+            each["plain"]["reading"] for each in (figures, figures.get("comparisons")) if each and each["plain"]
+        ]
+        rows = [f"{name:<28}{value}" for name, value in _rows(figures)]
+        session.show("\n".join([*rows, *dict.fromkeys(filter(None, readings))]), figures)
+
+
+def report(
+    files: WeightedFiles,
+    new_data: NewData,
+    output: Output,
+    replacing: Replacing,
+    model: Path = MODEL_FILE,
+    out: Path = option(
+        "The report to write: .html, .json, .txt or .md.", "FILE", "--out", "-o", default=Path("report.html")
+    ),
+    title: str | None = REPORT_TITLE,
+) -> None:
+    """Write a report on a model and its accuracy on labelled pairs or comparisons.
+
+    On those that it was fitted to, accuracy is cross-validated.
+
+    closefar report --model model.closefar --points points.csv --pairs pairs.csv --out report.html
+    """
+    with Session("report", output) as session:
+        replacing.check([out], read=[*files.paths, model])
+        from closefar.report import check_report
+        from closefar.tables import labels_of
+
+        check_report(named(out, REPORT))
+        loaded, table = _read_for_model(session, model, files, new_data, labelled=True)
+        if table.are_comparisons and loaded.classes:
+            raise ValueError(
+                "the report of a model that was fitted to pairs is about pairs; got --comparisons alone. Give --pairs, "
+                "or measure the agreement with comparisons by closefar evaluate."
+            )
+        _scored_by(loaded, table)
+        fit = loaded.fit_on(table)
+        pairs = (table.data, labels_of(table), table.weights) if fit.judgements is None else ()
+        content = _report_of(session, fit, out, table, *pairs, files=files, model=model, title=title)
+        session.write_files({out: content})
+        session.show(f"Wrote {out}.", {"written": [str(out)], "n_pairs": len(table)})
+
+
+def _figures(model: Model, table: Pairs, fit: Fit | None) -> dict[str, Any]:
+    """Return the figures, weighted as the judgements are; `confusion` counts pairs.
+
+    The accuracy of comparisons is the share that the metric agrees with; a guess agrees with half of them.  `plain` is
+    the plain distance, for a model that remembers it: one for which settings were chosen.
+    """
+    scored: Any = _scored_by(model, table)
+    plain = None if fit is None else _plain_distance(fit, scored, table)
+    common = {"accuracy": scored.accuracy, "loss": scored.loss, "plain": plain}
+    if table.are_comparisons:
+        return {"n_comparisons": len(scored), "baseline": 0.5, **common}
+    figures = {"n_pairs": len(scored), "baseline": scored.majority, "auc": scored.auc, **common}
+    figures["classes"] = model.classes
+    figures["confusion"] = scored.confusion(np.ones(len(scored))).astype(int).tolist()
+    if len(model.classes) > 2:
+        figures["mean_error"] = scored.judgements.mean(np.abs(scored.predicted - scored.judgements.codes))
+    if table.comparisons is not None:
+        figures["comparisons"] = _figures(model, table.comparisons, fit)
+    return figures
+
+
+def _plain_distance(fit: Fit, scored: Scores, table: Pairs) -> dict[str, Any] | None:
+    """The figures of the plain distance on the same judgements, and by how much the model is better."""
+    from closefar.fitting import Scorer
+    from closefar.judgements import variance_of_sum
+
+    if fit.baseline is None or fit.baseline.metric is None:
+        return None
+    judgements = scored.judgements
+    plain = Scorer(fit.baseline.metric, comparison_noise=fit.relative_noise).score(judgements)
+    difference, shares = plain.losses - scored.losses, judgements.weights / judgements.weights.sum()
+    gain = float(shares @ difference)
+    error = float(variance_of_sum((difference - gain) * shares, _sampled_groups(table, judgements)) ** 0.5)
+    return {
+        "distance": fit.baseline.plain,
+        "accuracy": plain.accuracy,
+        "loss": plain.loss,
+        "gain": gain,
+        "standard_error": error,
+        "reading": _reading(gain, error, is_plain=fit.choice is not None and fit.choice.is_plain),
+    }
+
+
+def _reading(gain: float, error: float, *, is_plain: bool) -> str:
+    """A sentence where the model is not better than the plain distance by two standard errors of its loss."""
+    if is_plain:
+        return "The model is the plain distance with a fitted threshold: no learned metric was clearly better."
+    if gain > 2.0 * error:
+        return ""
+    return f"The model is not {'clearly ' if gain > 0.0 else ''}better than the plain distance on these judgements."
+
+
+def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    is_compared, plain = "n_comparisons" in figures, figures["plain"]
+    if is_compared:
+        rows = [("Comparisons", f"{figures['n_comparisons']:,}")]
+        accuracy, baseline, unit = "Agreement", "Agreement of guesses", "answer"
+    else:
+        rows = [("Pairs", f"{figures['n_pairs']:,}")]
+        accuracy, baseline, unit = "Accuracy", "Majority baseline", "label"
+    rows += [(accuracy, f"{figures['accuracy']:.4f}"), (baseline, f"{figures['baseline']:.4f}")]
+    if plain is not None:
+        rows.append((f"{accuracy}, plain distance", f"{plain['accuracy']:.4f} ({plain['distance']})"))
+    if not is_compared:
+        rows.append(("Area under the ROC curve", "-" if figures["auc"] is None else f"{figures['auc']:.4f}"))
+    rows.append((f"Loss (nats per {unit})", f"{figures['loss']:.6f}"))
+    if plain is not None:
+        rows.append(("Loss, plain distance", f"{plain['loss']:.6f} ({plain['distance']})"))
+    if "mean_error" in figures:
+        rows.append(("Mean error (levels)", f"{figures['mean_error']:.4f}"))
+    words = figures.get("classes", ())
+    for word, counts in zip(words, figures.get("confusion", ()), strict=True):
+        predicted = ", ".join(f"{count:,} predicted {other!r}" for other, count in zip(words, counts, strict=True))
+        rows.append((f"Labelled {word!r}", predicted))
+    return rows + (_rows(figures["comparisons"]) if "comparisons" in figures else [])
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # ``closefar demo``: something to look at, or files to try the other commands on.
@@ -143,7 +1306,7 @@ for command in (*_COMMANDS, export_judgements, report, demo):
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
 
-def run() -> int:
+def run_app() -> int:
     """Run the command line and return its exit code."""
     try:
         code = int(app(standalone_mode=False, prog_name="closefar") or 0)
@@ -163,7 +1326,7 @@ def run() -> int:
                 print(error.message)
             return CODE_WRONG_INPUT
         command = error.ctx.command_path if error.ctx else "closefar"
-        message = printable(" ".join(error.format_message().replace("Value error, ", "").split()).rstrip("."))
+        message = printable(" ".join(error.format_message().split()).rstrip("."))
         print_error(f"{command}: {message[:1].lower()}{message[1:]}. See {command} --help.")
         return CODE_WRONG_INPUT
     except Exception as error:

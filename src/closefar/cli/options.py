@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import functools
@@ -100,15 +101,8 @@ class Points:
     na_values: list[str] | None = option(*NA_VALUES, panel=FILES_PANEL)
 
 
-class Missing(StrEnum):
-    refuse = "refuse"
-    drop = "drop"
-    median = "median"
-
-
-class Unseen(StrEnum):
-    refuse = "refuse"
-    average = "average"
+Missing = StrEnum("Missing", ["refuse", "drop", "median"])
+Unseen = StrEnum("Unseen", ["refuse", "average"])
 
 
 @dataclass(frozen=True)
@@ -333,7 +327,7 @@ def words_in(given: list[str] | None) -> tuple[str, ...]:
 
 def number(
     text: Any,
-    kind: type[int] | type[float],
+    kind: Any,
     option: str,
     *words: str,
     least: float = -math.inf,
@@ -341,41 +335,21 @@ def number(
     below: float = math.inf,
     noun: str = "",
 ) -> Any:
-    """Return the number that an option has, within these bounds, or one of these words."""
+    """Return the number that an option has, within these bounds, or one of these words; without a kind, only a word."""
     if text is None or text in words:
         return text
     given = text
-    try:
+    with contextlib.suppress(OverflowError, ValueError, TypeError):  # the latter where only words are allowed
         given = value = kind(text)
         if math.isfinite(value) and least <= value < below and value > above:
             return value
-    except (OverflowError, ValueError):
-        pass
-    rule = noun or ("a whole number" if kind is int else "a finite number")
-    if below < math.inf:
-        rule = (
-            f"a number from {least:g} to below {below:g}" if least > -math.inf else f"between {above:g} and {below:g}"
-        )
-    elif max(least, above) > -math.inf:
-        rule += f" >= {least:g}" if least > -math.inf else f" > {above:g}"
+    bounds = ((">=", least), (">", above), ("<", below))
+    limits = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if math.isfinite(bound))
+    noun = noun or {int: "a whole number", float: "a finite number"}.get(kind, "")
+    *others, last = [*words, *([f"{noun} {limits}".rstrip()] if noun else [])]
+    rule = f"must be {', '.join(others)} or {last}" if others else f"must be {last}"
     is_whole = isinstance(given, float) and given.is_integer()
-    raise _invalid(option, f"must be {any_of(*words, rule)}", int(given) if is_whole else given)
-
-
-def choice(text: str, option: str, *words: str) -> str:
-    """Return the word that an option has, one of these."""
-    if text not in words:
-        raise _invalid(option, f"must be {any_of(*words)}", text)
-    return text
-
-
-def _invalid(option: str, rule: str, value: Any) -> InvalidValueError:
-    return InvalidValueError(option.removeprefix("--").replace("-", "_"), rule, value)
-
-
-def any_of(*words: str) -> str:
-    """The words with commas, and "or" before the last."""
-    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    raise InvalidValueError(option.removeprefix("--").replace("-", "_"), rule, int(given) if is_whole else given)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -392,7 +366,7 @@ _NOT_OF_ALL: dict[str, tuple[str, Any, str]] = {  # parameters that not every le
 
 @dataclass(frozen=True)
 class Learning:
-    """What every fit can be asked for; by itself, maximum likelihood, which the theory of sample sizes is about."""
+    """What every fit can be asked for; alone, it is maximum likelihood, which the theory of sample sizes is about."""
 
     PANEL: ClassVar = "Learning"
 
@@ -410,8 +384,10 @@ class Learning:
     max_iter: int = option("Largest number of solver steps.", "N", default=1000)
     device: str | None = option("Where to compute: cpu, cuda, or cuda:1 for another GPU. Default: cpu.", "DEVICE")
 
-    def check(self, files: Files) -> None:
-        """Refuse wrong values, and those that these files have no use for."""
+    def check(self, files: Files, columns: Columns) -> None:
+        """Refuse wrong values, and options that contradict each other, before a file is read."""
+        files.source()
+        columns.encoding_options()
         levels = self.levels_in_order
         for option, value in (("--far", self.far), ("--levels", levels)):
             if value is not None and files.are_comparisons:
@@ -440,7 +416,7 @@ class Learning:
         return {
             "alpha": 0.0,
             "flip_rate": 0.0,
-            "noise": choice(self.noise, "--noise", *NOISES, "auto"),
+            "noise": number(self.noise, None, "--noise", *NOISES, "auto"),
             "rank": number(self.rank, int, "--rank", "auto", least=1),
             "tol": number(self.tol, float, "--tol", least=0),
             "max_iter": number(self.max_iter, int, "--max-iter", least=1),
@@ -492,8 +468,8 @@ class PenalisedLearning(Learning):
     )
     origin: bool = option("For single points: learn the point to measure from.", default=False)
 
-    def check(self, files: Files) -> None:
-        super().check(files)
+    def check(self, files: Files, columns: Columns) -> None:
+        super().check(files, columns)
         if self.rank is not None and self.prior in _FULL_RANK:
             raise ValueError(
                 f"--prior {self.prior} gives M full rank, so its rank can't be limited; got --rank {self.rank}. Use "
@@ -505,7 +481,7 @@ class PenalisedLearning(Learning):
     def parameters(self) -> dict[str, Any]:
         return super().parameters() | {
             "alpha": number(self.alpha, float, "--alpha", "auto", least=0),
-            "prior": choice(self.prior, "--prior", "auto", "zero", *_FULL_RANK),
+            "prior": number(self.prior, None, "--prior", "auto", "zero", *_FULL_RANK),
             "flip_rate": number(self.flip_rate, float, "--flip-rate", *_FLIP_RATES, least=0, below=0.5),
             "fit_origin": self.origin,
         }
@@ -526,8 +502,8 @@ class LongLearning(PenalisedLearning):
         "Keep what has been computed in a file, from which the same command continues.", "FILE"
     )
 
-    def check(self, files: Files) -> None:
-        super().check(files)
+    def check(self, files: Files, columns: Columns) -> None:
+        super().check(files, columns)
         if self.comparison_noise is not None and (files.pairs is None or files.comparisons is None):
             raise ValueError(
                 "--comparison-noise is relative to the noise of pairs, so it needs --pairs and --comparisons. "

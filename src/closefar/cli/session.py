@@ -1,4 +1,4 @@
-"""What every command does alike: it shows progress, prints a result, and ends with a sentence and an exit code."""
+"""What all commands share: progress, notes, printed results, and errors as a sentence with an exit code."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -19,12 +20,12 @@ import typer
 
 from closefar.cli.options import option
 from closefar.errors import command_words, printable
+from closefar.files import Content, check_writable, is_device, staged_files
+from closefar.plain import records, to_jsonable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.progress import Progress
-
-    from closefar.files import Content
 
 EXIT_CODES = {
     0: "success",
@@ -36,7 +37,7 @@ EXIT_CODES = {
     130: "interrupted; nothing was written",
 }
 _UNFINISHED, CODE_WRONG_INPUT, CODE_NO_FILE, _NO_PACKAGE, _BUG, _INTERRUPTED = (code for code in EXIT_CODES if code)
-PIPE_CLOSED = 141
+PIPE_CLOSED = 141  # 128 and SIGPIPE, as of a shell
 
 _NO_MEMORY = "not enough memory. Use fewer rows or columns, raise the limit (ulimit -v), or use a machine with more."
 
@@ -144,8 +145,6 @@ class Session:
 
     def write_files(self, contents: Mapping[Path, Content]) -> None:
         """Write files, all of them or none; an interrupt comes too late once the first is in its place."""
-        from closefar.files import staged_files
-
         with staged_files(contents) as put_in_place:
             self._end_if_interrupted()
             self._is_written = True
@@ -155,9 +154,7 @@ class Session:
         """Print a result: a text for a person, or the facts with all notes as JSON."""
         self._print_notes()
         if self.output.json:
-            from closefar.plain import plain
-
-            self._print(json.dumps(plain({**facts, "notes": self.warnings}, finite=True), indent=1))
+            self._print(json.dumps(to_jsonable({**facts, "notes": self.warnings}, finite=True), indent=1))
         elif not self.output.quiet:
             self._print(printable(text))
 
@@ -218,11 +215,14 @@ def _bar() -> Progress:
 def sentence_of(error: Exception) -> tuple[str, int]:
     """The sentence and the exit code of an error."""
     text = str(error)
-    if isinstance(error, (MemoryError, SystemError)) or "map segment" in text or "allocate memory" in text:
+    if isinstance(error, (MemoryError, SystemError)):
         return _NO_MEMORY, CODE_NO_FILE
+    if isinstance(error, ImportError) and str(error.path).endswith(tuple(EXTENSION_SUFFIXES)):  # it is there
+        return f"{text}. Raise the limit on memory (ulimit -v) if there is one, or install it again.", CODE_NO_FILE
     if isinstance(error, ImportError):
-        install = "" if "pip install" in text else ": run pip install closefar."
-        return (f"can't load a package that closefar needs ({text}){install}" if install else text), _NO_PACKAGE
+        if error.name is not None:  # from Python, not from closefar, which says what to install
+            text = f"can't load a package that closefar needs ({text}): run pip install closefar."
+        return text, _NO_PACKAGE
     if isinstance(error, OSError):
         if error.strerror is None:
             return text, CODE_NO_FILE
@@ -260,8 +260,6 @@ class Replacing:
 
     def check(self, outputs: Iterable[Path], *, read: Iterable[Path | None] = ()) -> None:
         """Refuse what could not be written, what is read by the same command, and, without --force, what exists."""
-        from closefar.files import check_writable, is_device
-
         inputs, seen = [path for path in read if path is not None], list[Path]()
         for path in outputs:
             if str(path) in _STANDARD_OUTPUT:  # which also takes the messages
@@ -289,8 +287,6 @@ def _are_same(left: Path, right: Path) -> bool:
 
 def named(out: Path, default: str) -> Path:
     """The name that says the format of a file: that of the default on devices and pipes."""
-    from closefar.files import is_device
-
     return Path(default) if is_device(out) and not out.suffix else out
 
 
@@ -308,8 +304,6 @@ def check_table(out: Path | None, replacing: Replacing, *, read: Iterable[Path |
 def write_results(session: Session, blocks: Iterator[dict[str, NDArray[Any]]], n_rows: int, out: Path | None) -> None:
     """Write a table, given some rows at a time, to a file, or to standard output as CSV or JSON."""
     if out is None and session.output.json:
-        from closefar.plain import records
-
         session.show("", {"records": [record for columns in blocks for record in records(columns)]})
         return
     from closefar.tables import csv_parts, write_table

@@ -424,6 +424,12 @@ class AnnotatorVerdict(StrEnum):
     ALWAYS_THE_SAME = "always gives the same answer"
     TOO_FEW = "too few judgements to tell"
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the answers depend on something else than the distance."""
+        usual = (self.TYPICAL, self.STRICTER, self.MORE_LENIENT, self.TOO_FEW)
+        return self not in usual
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnnotatorTable:
@@ -768,7 +774,5 @@ class Learner(Protocol):
     def read(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, annotators: Any = None, comparisons: Any = None
     ) -> Judgements: ...
-
-    def learn(self, judgements: Judgements) -> Fit: ...
 
     def get_params(self, deep: bool = ...) -> dict[str, Any]: ...

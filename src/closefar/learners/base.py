@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -67,68 +66,26 @@ from closefar.solve import Certificate, FitStep
 # What a fit says of new judgements: a side, a level or the shorter leg of a comparison, with probabilities.
 
 
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """The answers of a fit.
+def _measured(learner: Any, X: Any, annotator: Any = None) -> tuple[FloatArray, Any]:
+    """Return the squared distance of each pair, or the margin of each comparison, and the flip rate of its annotator.
 
-    Attributes
-    ----------
-    fit : Fit
-    measured : array of n numbers
-        The squared distance of each pair, less the strictness of its annotator, or the margin of each comparison.
-    flip_rate : float or array of n numbers, optional
-        The flip rate of the annotators; by default that of the metric.
+    The distance is less the strictness of a named annotator; for a typical one, the flip rate is None.
     """
-
-    fit: Fit
-    measured: FloatArray
-    flip_rate: Any = None
-
-    @property
-    def _far_is_first(self) -> bool:
-        return self.fit.kind is Kind.CLOSE_FAR and not self.fit.sides.far_is_last
-
-    def decision(self) -> FloatArray:
-        """A score for each judgement."""
-        if self.fit.kind is not Kind.CLOSE_FAR:
-            return self.measured
-        margin = self.measured - self.fit.metric.known_threshold
-        return -margin if self._far_is_first else margin
-
-    def labels(self) -> NDArray[Any]:
-        """The most probable label of each judgement."""
-        metric = self.fit.metric
-        levels = metric.levels_at(self.measured) if metric.thresholds else (self.measured >= 0).astype(int)
-        labels: NDArray[Any] = self.fit.sides.classes[1 - levels if self._far_is_first else levels]
-        return labels
-
-    def probabilities(self) -> FloatArray:
-        """The probability of each label, in the order of the classes."""
-        metric = self.fit.metric
-        if not metric.thresholds:
-            return np.column_stack([metric.probability_at(-self.measured), metric.probability_at(self.measured)])
-        probabilities = metric.probabilities_at(self.measured, self.flip_rate)
-        return probabilities[:, ::-1] if self._far_is_first else probabilities
-
-
-def answers_to(learner: Any, X: Any, annotator: Any = None) -> Answers:
-    """Return the answers of a fitted learner to pairs or comparisons, as a typical or a named annotator gives them."""
     fit: Fit = learner._fitted()
     if fit.kind is Kind.COMPARISONS:
         if annotator is not None:
             raise ValueError(f"comparisons are fitted without annotators; got annotator={annotator!r}. Leave it out.")
-        return Answers(fit, fit.metric.measure(_compared(learner, X)))
-    squared = measured(learner, X)
+        return fit.metric.measure(_compared(learner, X)), None
+    squared = fit.metric.measure(check_pairs(learner, X, fitting=False))
     if annotator is None:
-        return Answers(fit, squared)
+        return squared, None
     strictness, flip_rate = _annotated(fit, annotator, len(squared))
-    return Answers(fit, squared - strictness, flip_rate)
+    return squared - strictness, flip_rate
 
 
-def measured(learner: Any, X: Any) -> FloatArray:
-    """Return the squared distance of each pair."""
-    fit: Fit = learner._fitted()
-    return fit.metric.measure(check_pairs(learner, X, fitting=False))
+def _far_is_first(fit: Fit) -> bool:
+    """Whether the label that means far sorts first, so that scores and probabilities are reversed."""
+    return fit.kind is Kind.CLOSE_FAR and not fit.sides.far_is_last
 
 
 def _compared(learner: Any, X: Any) -> Any:
@@ -265,6 +222,11 @@ def _checked(learner: Any, X: Any) -> Any:
     return fitted
 
 
+def store_parameters(learner: BaseEstimator, given: dict[str, Any]) -> None:
+    """Keep the arguments of `__init__` under their names, which is all that scikit-learn allows there."""
+    vars(learner).update({name: given[name] for name in learner._get_param_names()})
+
+
 def _existing(result: _Result | None, when: str) -> _Result:
     """A result that not every fit has."""
     if result is None:
@@ -285,11 +247,6 @@ class MetricLearner(
     warm_start: bool
     verbose: int
 
-    def _store(self, given: dict[str, Any]) -> None:
-        """Keep the arguments of `__init__` under their names, which is all that scikit-learn allows there."""
-        for name in self._get_param_names():
-            setattr(self, name, given[name])
-
     def _fit(
         self,
         *given: Any,
@@ -304,11 +261,14 @@ class MetricLearner(
         kept = None if checkpoint is None else Checkpoint(checkpoint)  # what can't be written is refused first
         with showing(int(self.verbose)) as shown:
             with shown.stage(f"reading the {noun}"):
-                judgements = self._read(self, *given, **(judged or {}))
+                judgements = self._read(*given, **(judged or {}))
             groups = None if groups is None else resolve_groups(groups, judgements.data)
+            settings, columns = Settings.of(self, **limits), Columns.of(self, feature_names)
             start = self._start(judgements) if self.warm_start else None
-            columns = Columns.of(self, feature_names)
-            self.fit_to(judgements, start=start, columns=columns, groups=groups, checkpoint=kept, limits=limits)
+            self.fit_ = fit(judgements, settings, start=start, columns=columns, groups=groups, checkpoint=kept)
+            self.n_features_in_ = judgements.n_columns
+            if columns.names_in_data is not None:
+                self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
         self.fit_.warn(stacklevel=3)
         return self
 
@@ -319,50 +279,21 @@ class MetricLearner(
             return None
         return last
 
-    def fit_to(
-        self,
-        judgements: Judgements,
-        *,
-        start: Metric | None = None,
-        columns: Columns | None = None,
-        groups: Any = None,
-        checkpoint: Checkpoint | None = None,
-        limits: dict[str, Any] | None = None,
-    ) -> Self:
-        """Learn from validated judgements, without warnings; `limits` are settings that are not parameters."""
-        settings = Settings.of(self, **(limits or {}))
-        self.fit_ = fit(judgements, settings, start=start, columns=columns, groups=groups, checkpoint=checkpoint)
-        self.n_features_in_ = judgements.n_columns
-        if columns is not None and columns.names_in_data is not None:
-            self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
-        return self
-
-    def learn(self, judgements: Judgements) -> Fit:
-        """Return the fit to validated judgements, without storing it."""
-        return fit(judgements, Settings.of(self))
-
     def read(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        annotators: Any = None,
-        comparisons: Any = None,
-        estimator: Any = None,
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, annotators: Any = None, comparisons: Any = None
     ) -> Judgements:
-        """Validate judgements in memory to learn from; `estimator`, by default this learner, learns their columns."""
+        """Validate judgements in memory to learn from."""
         refuse_partitions(X)
-        return self._read(estimator or self, X, y, sample_weight, annotators=annotators, comparisons=comparisons)
+        return self._read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
 
     @property
     def _meaning(self) -> dict[str, Any]:
         """What labels mean, as for `read_judgements`."""
         return {}
 
-    def _read(self, estimator: Any, X: Any, y: Any, sample_weight: Any, **judged: Any) -> Judgements:
+    def _read(self, X: Any, y: Any, sample_weight: Any, **judged: Any) -> Judgements:
         """Validate judgements, called by a method that the user calls."""
-        return read_judgements(estimator, X, y, sample_weight, **self._meaning, **judged, stacklevel=5)
+        return read_judgements(self, X, y, sample_weight, **self._meaning, **judged, stacklevel=5)
 
     @property
     def metric_(self) -> Metric:
@@ -490,17 +421,26 @@ class MetricLearner(
             Whose judgements to predict: those of one annotator of the fit, or of one for each pair.  By default
             those of a typical annotator.
         """
-        return answers_to(self, X, annotator).decision()
+        (squared, _), fit = _measured(self, X, annotator), self.fit_
+        margin = squared - fit.metric.known_threshold if fit.kind is Kind.CLOSE_FAR else squared
+        return -margin if _far_is_first(fit) else margin
 
     @lazy_on_dask
     def predict(self, X: Any, annotator: Any = None) -> NDArray[Any]:
         """Return the more probable label of each pair; `annotator` is as for `decision_function`."""
-        return answers_to(self, X, annotator).labels()
+        (squared, _), fit = _measured(self, X, annotator), self.fit_
+        levels = fit.metric.levels_at(squared) if fit.metric.thresholds else (squared >= 0).astype(int)
+        labels: NDArray[Any] = fit.sides.classes[1 - levels if _far_is_first(fit) else levels]
+        return labels
 
     @lazy_on_dask
     def predict_proba(self, X: Any, annotator: Any = None) -> FloatArray:
         """Return the probability of each label, in the order of `classes_`; `annotator` is as for `predict`."""
-        return answers_to(self, X, annotator).probabilities()
+        (squared, flip_rate), metric = _measured(self, X, annotator), self.metric_
+        if not metric.thresholds:
+            return np.column_stack([metric.probability_at(-squared), metric.probability_at(squared)])
+        probabilities = metric.probabilities_at(squared, flip_rate)
+        return probabilities[:, ::-1] if _far_is_first(self.fit_) else probabilities
 
     @lazy_on_dask
     def transform(self, X: Any) -> FloatArray:
@@ -523,7 +463,7 @@ class MetricLearner(
     @lazy_on_dask
     def pair_distance(self, X: Any) -> FloatArray:
         """Return the distance of each pair, or the length of each difference."""
-        return np.sqrt(measured(self, X))
+        return np.sqrt(self.metric_.measure(check_pairs(self, X, fitting=False)))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy of `predict`, weighted if there are weights; opened pairs may have their own labels."""

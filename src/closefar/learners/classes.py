@@ -25,18 +25,17 @@ from closefar.fitting import (
     showing,
 )
 from closefar.judgements import Tuples
+from closefar.learners.base import store_parameters
 from closefar.learners.linear import LinearMetricLearner
 from closefar.model import Metric
 
-_PAIRS_PER_POINT = 20
-_MOST_PAIRS = 50_000
-_FEWEST_PAIRS = 100
+# How many pairs are learned from, by default and at least.
+_PAIRS_OF_A_POINT, _MOST_OF_CLASSES, _FEWEST_OF_CLASSES = 20, 50_000, 100
 
-# Of the metric for neighbours: alpha in units of 1 / sqrt(n), and the tolerance.
-_NEIGHBOUR_PENALTY = 3.2
-_ROUGH = 1e-3
+# Of the metric for neighbours: alpha in units of 1 / sqrt(n), and the tolerance, as only the order of distances counts.
+_NEIGHBOUR_PENALTY, _NEIGHBOUR_TOL = 3.2, 1e-3
 
-_MOST_NAMED = 5  # classes in a warning
+_MOST_CLASSES_NAMED = 5  # classes in a warning
 
 _DEFAULT = LinearMetricLearner(flip_rate=0.0)
 
@@ -59,9 +58,9 @@ class ClassMetricLearner(
        the pairs with a larger penalty, and has a share of the plain distance in all columns, as much as predicts
        held-out classes best.
 
-    A label is assumed to be wrong with the same probability everywhere, and then to be any other class alike.  Labels
-    that are wrong where classes meet, or that mistake one class for a certain other one, can't be told from classes
-    that overlap: labels are believed then, and `wrong_share_` is too small.
+    A label is assumed to be wrong with the same probability everywhere, and then equally likely to be any other
+    class.  Labels that are wrong where classes meet, or that mistake one class for a certain other one, can't be
+    distinguished from classes that overlap: labels are believed then, and `wrong_share_` is too small.
 
     Parameters
     ----------
@@ -121,12 +120,7 @@ class ClassMetricLearner(
         random_state: Any = 0,
         verbose: int = 0,
     ) -> None:
-        self.wrong_share = wrong_share
-        self.units = units
-        self.n_pairs = n_pairs
-        self.learner = learner
-        self.random_state = random_state
-        self.verbose = verbose
+        store_parameters(self, locals())
 
     n_features_in_: int
     classes_: NDArray[Any]
@@ -156,7 +150,7 @@ class ClassMetricLearner(
             self.wrong_probability_ = 1.0 - posterior.probabilities[np.arange(len(codes)), codes]
             self.wrong_share_, self.wrong_share_interval_ = posterior.wrong_share, posterior.share_interval
             self._warn_of_lost_classes(codes)
-            n_pairs = min(_PAIRS_PER_POINT * len(points), _MOST_PAIRS) if self.n_pairs is None else self.n_pairs
+            n_pairs = min(_PAIRS_OF_A_POINT * len(points), _MOST_OF_CLASSES) if self.n_pairs is None else self.n_pairs
             pairs = class_pairs(posterior, n_pairs, rng)
             with shown.stage("learning from pairs"):
                 names = getattr(self, "feature_names_in_", feature_names)
@@ -174,8 +168,8 @@ class ClassMetricLearner(
         lost = np.flatnonzero(np.bincount(codes, weights=kept) < counts / 2)
         if len(lost) == 0:
             return
-        named = [f"{self.classes_[code]} ({counts[code]:,})" for code in lost[:_MOST_NAMED].tolist()]
-        more = f" and {len(lost) - _MOST_NAMED:,} more" if len(lost) > _MOST_NAMED else ""
+        named = [f"{self.classes_[code]} ({counts[code]:,})" for code in lost[:_MOST_CLASSES_NAMED].tolist()]
+        more = f" and {len(lost) - _MOST_CLASSES_NAMED:,} more" if len(lost) > _MOST_CLASSES_NAMED else ""
         warnings.warn(
             (
                 "most labels of these classes seem wrong, because most neighbours are of other classes: "
@@ -217,9 +211,9 @@ class ClassMetricLearner(
                 "wrong_share", either('must be "estimate"', "must be estimate") + " or a number from 0 to 1", share
             )
         if self.n_pairs is not None and not (
-            isinstance(self.n_pairs, numbers.Integral) and self.n_pairs >= _FEWEST_PAIRS
+            isinstance(self.n_pairs, numbers.Integral) and int(self.n_pairs) >= _FEWEST_OF_CLASSES
         ):
-            raise InvalidValueError("n_pairs", f"must be a whole number >= {_FEWEST_PAIRS}, or None", self.n_pairs)
+            raise InvalidValueError("n_pairs", f"must be a whole number >= {_FEWEST_OF_CLASSES}, or None", self.n_pairs)
 
     def _posterior(self, points: FloatArray, codes: IndexArray, rng: np.random.Generator) -> ClassPosterior:
         if self.wrong_share == 0:
@@ -262,7 +256,7 @@ class ClassMetricLearner(
         index, labels, weights = pairs
         inside = kept[index].all(axis=1)
         alpha = _NEIGHBOUR_PENALTY / math.sqrt(inside.sum())
-        smooth = {"alpha": alpha, "prior": "zero", "tol": _ROUGH}
+        smooth = {"alpha": alpha, "prior": "zero", "tol": _NEIGHBOUR_TOL}
         learner: LinearMetricLearner = clone(self.pair_learner_).set_params(**smooth)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the fit to all pairs has warned

@@ -8,7 +8,7 @@ from typing import Any, Self
 from closefar.arrays import FloatArray
 from closefar.fitting import CalibratedThreshold, calibrate_threshold
 from closefar.judgements import Judgements, is_partitioned
-from closefar.learners.base import MetricLearner
+from closefar.learners.base import MetricLearner, store_parameters
 from closefar.model import Metric
 from closefar.noise import Noise
 
@@ -215,7 +215,7 @@ class LinearMetricLearner(PairLearner):
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self._store(locals())
+        store_parameters(self, locals())
 
     @property
     def _meaning(self) -> dict[str, Any]:
@@ -293,7 +293,7 @@ annotators_, comparison_noise_, fit_statistics_, fit_
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self._store(locals())
+        store_parameters(self, locals())
 
     @property
     def _meaning(self) -> dict[str, Any]:
@@ -380,7 +380,7 @@ fit_statistics_, fit_
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self._store(locals())
+        store_parameters(self, locals())
 
     def fit(
         self,
@@ -412,13 +412,13 @@ fit_statistics_, fit_
         rest = {"groups": groups, "feature_names": feature_names, "checkpoint": checkpoint, "max_time": max_time}
         return self._fit(X, y, sample_weight, noun="comparisons", **rest)
 
-    def _read(self, estimator: Any, X: Any, y: Any, sample_weight: Any, **judged: Any) -> Judgements:
+    def _read(self, X: Any, y: Any, sample_weight: Any, **judged: Any) -> Judgements:
         for given in [name for name, value in judged.items() if value is not None]:
             raise ValueError(
                 f"{given} belong to pairs, not to comparisons; got {given} for a ComparisonMetricLearner. Leave them "
                 "out, or fit pairs with a LinearMetricLearner."
             )
-        return Judgements.read_comparisons(estimator, X, y, sample_weight, fitting=True)
+        return Judgements.read_comparisons(self, X, y, sample_weight, fitting=True)
 
     def predict(self, X: Any) -> Any:
         """Return +1 for each comparison whose first leg is the shorter one, as its points are given, and -1 for others.

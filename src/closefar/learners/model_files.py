@@ -1,29 +1,38 @@
-"""Model files with more than the metric: the encoding of tables, the words of the labels, and the fit."""
+"""Model files with more than the metric: the encoding of tables, the words of the labels, and the fit in JSON."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from closefar.errors import command_words
 from closefar.model import Metric, ModelFileError
 from closefar.model.metric import contents_of, load_with_header
 from closefar.model.modelfile import check, encode
-from closefar.tables import Encoding, Pairs, Source, open_table
+from closefar.plain import to_jsonable
+from closefar.tables import Encoding, Pairs, Source, labels_of, open_table, others_of
 
-# Fits and learners need scikit-learn, which is slow to import: only methods that make one import them.
+# Fits and learners need scikit-learn, which is slow to import: only functions that make one import them.
 if TYPE_CHECKING:
-    from closefar.fitting import Fit, Scorer
-    from closefar.judgements import Kind
+    from closefar.fitting import Fit, Scorer, Settings
+    from closefar.judgements import Columns, Judgements, Kind, Sides
     from closefar.learners.base import MetricLearner
+    from closefar.solve import Outcome
 
 _WORDS = ("close", "far")
-_ROWS_AT_ONCE = 1 << 16
-_REMEMBERED = ("id", "left", "right", "label", "weight", "group", "annotator", "answer")
-_LISTS = ("sides", "compared")
+
+# The roles of columns that a model remembers, as of `Source`.
+_COLUMNS = ("id", "left", "right", "label", "weight", "group", "annotator", "answer")
+_ROLES: dict[str, Any] = dict.fromkeys(_COLUMNS, str | None) | {
+    "sides": tuple[str, str] | None,
+    "compared": tuple[str, ...] | None,
+    "na_values": tuple[str, ...] | None,
+}
 
 
 @dataclass(frozen=True)
@@ -64,12 +73,20 @@ class Model:
     def of(cls, learner: MetricLearner, table: Pairs, source: Source) -> Model:
         """Build the model of a learner that was fitted to a table."""
         from closefar.fitting import Fit
-        from closefar.learners.stored_fit import classes_of, metrics_beside, store_fit
 
         fit = Fit.of(learner)
-        facts, beside = store_fit(fit, _fingerprint(table)), metrics_beside(fit)
-        names = {name: getattr(source, name) for name in (*_REMEMBERED, *_LISTS)} | {"na_values": [*source.na_values]}
-        return cls(fit.metric, classes_of(fit), table.encoding, names, table.is_single, facts, beside=beside)
+        classes = () if not fit.metric.thresholds else fit.sides.classes.tolist()
+        if classes and not fit.sides.is_graded:
+            classes = (fit.sides.close, fit.sides.far)
+        return cls(
+            metric=fit.metric,
+            classes=tuple(map(str, classes)),
+            encoding=table.encoding,
+            names={name: getattr(source, name) or None for name in _ROLES},
+            is_single=table.is_single,
+            fit=_stored(fit, _fingerprint(table)),
+            beside=_metrics_beside(fit),
+        )
 
     def to_bytes(self) -> bytes:
         """Return the content of the model file."""
@@ -95,18 +112,13 @@ class Model:
             if "encoding" not in header:
                 encoding = Encoding.of_numbers(metric.column_names)
                 return cls(metric, _words_of(metric), encoding, {}, metric.origin is not None, None)
-            classes = tuple(header["classes"])
-            check(all(isinstance(word, str) for word in classes), "classes")
+            classes = _restored(tuple[str, ...], header["classes"], "classes")
             check(len(classes) == (metric.n_levels if metric.thresholds else 0), "classes")
             encoding = Encoding.from_json(header["encoding"])
             if encoding.feature_names != metric.feature_names:
                 raise ValueError("its columns do not match its metric")
-            names = dict(header["names"])
-            check(all(isinstance(names.get(name) or "", str) for name in _REMEMBERED), "names")
-            for name, sizes in zip(_LISTS, ((2,), (3, 4)), strict=True):
-                given = names.get(name)
-                check(given is None or (len(given) in sizes and all(isinstance(each, str) for each in given)), name)
-            check(all(isinstance(word, str) for word in names.get("na_values") or ()), "na_values")
+            names = {name: _restored(kind, header["names"].get(name), name) for name, kind in _ROLES.items()}
+            check(names["compared"] is None or len(names["compared"]) in (3, 4), "compared")
             truncated = header.get("truncated")
             check(truncated is None or isinstance(truncated["rank"], int), "rank")
             is_single = bool(header["is_single"])
@@ -143,11 +155,11 @@ class Model:
         roles: dict[str, Any] = {role: getattr(given, role) or found.get(role) for role in homes}
         if given.annotator is False or (not self.annotators and given.annotator is None):
             roles["annotator"] = False
-        compared = self.names.get("compared")
-        if compared is not None and given.compared is None and set(compared) <= set(in_comparisons):
-            roles["compared"] = tuple(compared)
-        sides, na_values = self.names.get("sides"), given.na_values or tuple(self.names.get("na_values") or ())
-        return replace(given, sides=given.sides or (sides and tuple(sides)), na_values=na_values, **roles)
+        compared = self.names.get("compared") or ()
+        if given.compared is None and set(compared) <= set(in_comparisons):
+            roles["compared"] = compared or None
+        na_values = given.na_values or self.names.get("na_values") or ()
+        return replace(given, sides=given.sides or self.names.get("sides"), na_values=na_values, **roles)
 
     @property
     def summary(self) -> str | None:
@@ -220,16 +232,13 @@ class Model:
                 "this needs a model with its fit; got a metric that was truncated, or saved by Metric.save. "
                 "Make the model with `closefar fit`; --rank limits its rank."
             )
-        from closefar.learners.stored_fit import learner_of
-
         fit = self._fit(self.fit, training)
-        learner = learner_of(fit.kind, fit.settings.parameters, self.classes)
+        learner = _learner_of(fit.kind, fit.settings.parameters, self.classes)
         learner.fit_, learner.n_features_in_ = fit, len(self.metric.factor)
         return learner
 
     def fit_on(self, table: Pairs) -> Fit:
         """Return the fit, with these pairs if they are its training pairs; for a metric alone, its figures on them."""
-        from closefar.learners.stored_fit import metric_alone
         from closefar.solve import Outcome
 
         is_known = self.is_fitted_to(table)
@@ -237,7 +246,7 @@ class Model:
             return self._fit(self.fit, table if is_known else None)
         outcome = Outcome.UNKNOWN if self.truncated is None else Outcome.TRUNCATED
         before = None if self._facts is None else self._fit(self._facts)
-        return metric_alone(self.metric, self.classes, outcome, before, table, is_known=is_known)
+        return _metric_alone(self.metric, self.classes, outcome, before, table, is_known=is_known)
 
     @property
     def _facts(self) -> dict[str, Any] | None:
@@ -245,17 +254,16 @@ class Model:
         return self.truncated["fit"] if self.fit is None and self.truncated is not None else self.fit
 
     def _fit(self, facts: dict[str, Any], training: Pairs | None = None) -> Fit:
-        from closefar.learners.stored_fit import judgements_for, restore_fit
         from closefar.questions import summarize
 
         try:
-            fit = restore_fit(self.metric, self.classes, facts, self.beside)
+            fit = _restored_fit(self.metric, self.classes, facts, self.beside)
             summarize(fit)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelFileError(f"the model file does not describe a fit ({error}). Fit it again.") from error
         if training is None:
             return fit
-        return replace(fit, judgements=judgements_for(fit.columns, fit.sides, training))
+        return replace(fit, judgements=_judgements_for(fit.columns, fit.sides, training))
 
 
 def _words_of(metric: Metric) -> tuple[str, ...]:
@@ -265,25 +273,220 @@ def _words_of(metric: Metric) -> tuple[str, ...]:
     return tuple(map(str, range(metric.n_levels)))
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether judgements are those of a fit.
+
+
+_WORDS_AT_ONCE = 1 << 16  # joined to one text of a few megabytes
+
+
 def _fingerprint(table: Pairs) -> str:
     digest = hashlib.sha256()
-    _digest(digest, table)
-    if table.annotators is not None:
-        _digest_words(digest, table.annotators)
-    if table.comparisons is not None:
-        _digest(digest, table.comparisons)
+    for part in (table, table.comparisons):
+        if part is None:
+            continue
+        for points in part.point_blocks():
+            digest.update(np.ascontiguousarray(points).data)
+        _digest_words(digest, part.labels)
+        if part.weights is not None:
+            digest.update(np.ascontiguousarray(part.weights).data)
+        _digest_words(digest, part.annotators)
     return digest.hexdigest()
 
 
-def _digest(digest: Any, table: Pairs) -> None:
-    for points in table.point_blocks():
-        digest.update(np.ascontiguousarray(points).data)
-    _digest_words(digest, [] if table.labels is None else table.labels)
-    if table.weights is not None:
-        digest.update(np.ascontiguousarray(table.weights).data)
-
-
 def _digest_words(digest: Any, words: Any) -> None:
-    for start in range(0, len(words), _ROWS_AT_ONCE):
-        joined = "\0".join(words[start : start + _ROWS_AT_ONCE].tolist())
+    for start in range(0, 0 if words is None else len(words), _WORDS_AT_ONCE):
+        joined = "\0".join(words[start : start + _WORDS_AT_ONCE].tolist())
         digest.update(("\0" * (start > 0) + joined).encode("utf-8", "surrogatepass"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The fit in JSON, and the fit that is restored from it.
+
+
+# What is written of a fit as it is, and read and checked by the types of its fields.
+_FACTS = (
+    *("kind", "certificate", "statistics", "n_iter", "rank", "comparison_noise"),
+    *("annotators", "choice", "baseline", "engine", "problems"),
+)
+
+# The settings that may be chosen, and arguments of `fit`.
+_CHOSEN = ("noise", "alpha", "prior", "rank", "flip_rate", "scale", "shifts", "price", "whitens")
+_OF_FIT = ("comparison_noise", "strictness_width")
+
+_SEEN_BEFORE = (
+    "These are the training pairs of the metric before truncation, so the figures are better than for new pairs."
+)
+
+
+def _stored(fit: Fit, fingerprint: str) -> dict[str, Any]:
+    """Return the facts of a fit as JSON has them; its other metrics are arrays of the file."""
+    from closefar.questions import summarize
+
+    facts: dict[str, Any] = to_jsonable(
+        {
+            **{name: getattr(fit, name) for name in _FACTS},
+            "baseline": None if fit.baseline is None else replace(fit.baseline, metric=None),
+            "parameters": {
+                **fit.settings.parameters,
+                "device": None,
+                "far_label": fit.sides.far,
+                **_named(fit.settings),
+            },
+            "known": {name: getattr(fit.known, name) for name in (*_CHOSEN, *_OF_FIT)} | _named(fit.known),
+            "fingerprint": fingerprint,
+            "summary": command_words(summarize(fit)),
+        }
+    )
+    facts["certificate"]["status"] = str(fit.certificate.status)
+    return facts
+
+
+def _metrics_beside(fit: Fit) -> dict[str, Metric]:
+    """The plain distance, and what M was shrunk to, where it is a metric."""
+    plain_distance = None if fit.baseline is None else fit.baseline.metric
+    prior = fit.settings.prior
+    found = {"plain": plain_distance, "prior": prior if isinstance(prior, Metric) else None}
+    return {name: metric for name, metric in found.items() if metric is not None}
+
+
+def _restored_fit(metric: Metric, classes: tuple[str, ...], facts: dict[str, Any], beside: dict[str, Metric]) -> Fit:
+    """Build the fit of a metric, without the pairs that it was fitted to; `beside` are other metrics of its file."""
+    from closefar.fitting import Fit, Settings
+    from closefar.judgements import Columns, Sides
+    from closefar.learners.linear import LinearMetricLearner
+
+    kinds = get_type_hints(Fit)
+    stored = {name: _restored(kinds[name], facts[name], name) for name in _FACTS}
+    check(len(stored["statistics"].column_scales) == len(metric.factor), "column_scales")
+    check(set(facts["parameters"]) <= set(LinearMetricLearner().get_params()), "parameters")
+    given, known = _objects(facts["parameters"], beside), _objects(facts["known"], beside)
+    check(all(isinstance(each, int | float) for each in (known["alpha"], known["scale"], *known["shifts"])), "known")
+    known["shifts"] = tuple(known["shifts"])
+    settings = Settings.of(_learner_of(stored["kind"], given, classes), **{name: known[name] for name in _OF_FIT})
+    if stored["baseline"] is not None:
+        stored["baseline"] = replace(stored["baseline"], metric=beside.get("plain"))
+    return Fit(
+        **stored,
+        settings=settings,
+        known=settings.but(**{name: known[name] for name in _CHOSEN}),
+        metric=metric,
+        history=(),
+        sides=Sides.in_order(classes),
+        columns=Columns(len(metric.factor), metric.feature_names),
+        judgements=None,
+    )
+
+
+def _metric_alone(
+    metric: Metric, classes: tuple[str, ...], outcome: Outcome, before: Fit | None, table: Pairs, *, is_known: bool
+) -> Fit:
+    """Build a fit for a metric that was truncated, or stored without its fit, from labelled pairs.
+
+    `before` is the fit before truncation; `is_known` says whether these are its pairs.
+    """
+    from closefar.fitting import Fit, Scorer, Settings, count_parameters, measured_statistics
+    from closefar.judgements import Columns, Sides
+    from closefar.rows import column_scales, rows_of
+    from closefar.solve import Certificate
+
+    sides, columns = Sides.in_order(classes), Columns(len(metric.factor), metric.feature_names)
+    given = replace(_judgements_for(columns, sides, table), annotators=None, comparisons=None).counted()
+    has_origin, squared, scorer = metric.origin is not None, metric.measure(given.data), Scorer(metric)
+    if before is None:
+        parameters = {"noise": metric.noise, "alpha": 0.0, "fit_origin": has_origin, "flip_rate": metric.flip_rate}
+        settings = known = Settings.of(_learner_of(given.kind, parameters, classes))
+        scales = column_scales(rows_of(given.data), given.shares, centred=has_origin)
+    else:
+        settings, known, scales = before.settings, before.known, np.array(before.statistics.column_scales)
+    n_thresholds = len(metric.thresholds)
+    n_parameters = count_parameters(len(metric.factor), metric.rank or None, n_thresholds=n_thresholds)
+    return Fit(
+        settings=settings,
+        known=known,
+        metric=metric,
+        certificate=Certificate.without_fit(outcome, scorer.score(given, squared).loss, metric.rank),
+        history=(),
+        n_iter=0,
+        statistics=measured_statistics(given, squared, scorer, scales, n_parameters),
+        problems=(_SEEN_BEFORE,) if is_known else (),
+        rank=metric.rank,
+        sides=sides,
+        columns=columns,
+        judgements=None,
+        kind=given.kind,
+    )
+
+
+def _judgements_for(columns: Columns, sides: Sides, table: Pairs) -> Judgements:
+    """Validate the judgements of a table, which must have the columns and the labels of a fit."""
+    from closefar.judgements import Judgements
+
+    given = (table.data, labels_of(table), table.weights)
+    if table.are_comparisons:
+        return Judgements.read_comparisons(columns, *given, fitting=False)
+    others = others_of(table)
+    compared = others.pop("comparisons", None)
+    read = Judgements.read_more(columns, *given, sides=sides, **others)
+    return read if compared is None else read.with_comparisons(columns, compared)
+
+
+def _learner_of(kind: Kind, parameters: dict[str, Any], classes: tuple[str, ...]) -> MetricLearner:
+    """Build the learner of a kind of judgement, with these of its parameters that it has."""
+    from closefar.judgements import Kind
+    from closefar.learners.linear import ComparisonMetricLearner, LinearMetricLearner, OrdinalMetricLearner
+
+    learners = {Kind.LEVELS: OrdinalMetricLearner, Kind.COMPARISONS: ComparisonMetricLearner}
+    learner: Any = learners.get(kind, LinearMetricLearner)
+    known = learner().get_params()
+    given = {**parameters, "levels": list(classes), "far_label": classes[-1] if classes else None}
+    built: MetricLearner = learner(**{name: value for name, value in given.items() if name in known})
+    return built
+
+
+def _named(settings: Settings) -> dict[str, Any]:
+    """The settings that may be objects, by their names; a metric is an array of the file."""
+    noise, prior = settings.noise, settings.prior
+    return {
+        "noise": noise if isinstance(noise, str) else noise.name,
+        "prior": "metric" if isinstance(prior, Metric) else prior,
+    }
+
+
+def _objects(values: dict[str, Any], beside: dict[str, Metric]) -> dict[str, Any]:
+    """Settings from a file, with the objects that it names."""
+    found = dict(values)
+    if isinstance(found["flip_rate"], list):
+        found["flip_rate"] = tuple(found["flip_rate"])
+    if found["prior"] == "metric":
+        found["prior"] = beside["prior"]
+    return found
+
+
+def _restored(kind: Any, value: Any, name: str) -> Any:
+    """Build a value of a type from JSON, field by field; JSON that does not fit the type is refused."""
+    origin, of = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if type(None) in of:
+        return None if value is None else _restored(of[0], value, name)
+    if origin is np.ndarray:
+        array = np.array(value, dtype=get_args(of[1])[0])
+        check(array.ndim == 1, name)
+        return array
+    if origin is tuple:
+        check(isinstance(value, list), name)
+        kinds = of[:1] * len(value) if of[-1] is Ellipsis else of
+        return tuple(_restored(each, item, name) for each, item in zip(kinds, value, strict=True))
+    if is_dataclass(kind):
+        found = {field: _restored(each, value[field], field) for field, each in get_type_hints(kind).items()}
+        columns = [column for column in found.values() if isinstance(column, np.ndarray)]
+        check(all(len(column) == len(found["names"]) for column in columns), name)
+        return kind(**found)  # type: ignore[operator]
+    if issubclass(kind, tuple):
+        hints = get_type_hints(kind).items()
+        return kind(*(_restored(each, item, field) for (field, each), item in zip(hints, value, strict=True)))
+    if issubclass(kind, Enum):
+        return kind(value)
+    check(isinstance(value, (int, float) if kind is float else origin or kind), name)
+    return value

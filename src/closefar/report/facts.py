@@ -14,11 +14,12 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student
 from sklearn.metrics import roc_curve
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
-from closefar.arrays import FloatArray, IndexArray
+from closefar.arrays import BoolArray, FloatArray, IndexArray, numbered
 from closefar.errors import joined, setting, words_of
 from closefar.fitting import (
     AnnotatorTable,
@@ -27,17 +28,35 @@ from closefar.fitting import (
     Choice,
     Fit,
     Fitted,
+    Scorer,
     Scores,
     Tried,
+    count_parameters,
+    measured_statistics,
     refit_part,
     score,
 )
-from closefar.judgements import Judgements, Kind, SharedPointsWarning, find_points, resolve_groups, share_points
+from closefar.fitting import fit as fit_to
+from closefar.fitting import join_scores
+from closefar.judgements import (
+    Judgements,
+    Kind,
+    SharedPointsWarning,
+    Split,
+    find_points,
+    most_folds,
+    resolve_groups,
+    share_points,
+    split_judgements,
+    variance_of_sum,
+)
 from closefar.model import ZERO, Metric, Scored, ScoredLevels, in_data_scale, loadings
-from closefar.plain import plain
+from closefar.packed import packed_size
+from closefar.plain import records, to_jsonable
 from closefar.questions import (
     DOUBT,
     JACKKNIFE_PARTS,
+    MOST_MOVES,
     CalibrationBin,
     Confidence,
     Diagnosis,
@@ -51,14 +70,16 @@ from closefar.questions import (
     describe_comparisons,
     describe_evidence,
     find_misfit,
+    flip_aware,
+    judge_labels,
     sides_of,
     truncation_of,
     units_with_comparisons,
+    wilson,
 )
 from closefar.questions import summarize as summary_of
-from closefar.report.evidence import Effort, Judged, has_sides, is_training, judge, noun_of
-from closefar.report.maps import distinct_points, pair_map, point_map
-from closefar.report.wording import count, digits, listed, loading, number, percent, points, sentence, short
+from closefar.report.maps import distinct_points, map_pairs, map_points
+from closefar.report.wording import count, digits, percent, points, rounded, sentence, short, signed, with_and
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Where a report comes from, and the sections in their order.
@@ -166,7 +187,7 @@ def summarize(
     dependent = _shared_points(texts, groups, given)
     shown = given.counted()
     # The pairs to show, and those of the fit where they are known: the same object where they are the same pairs.
-    is_of_fit = X is None or is_training(fit, shown)
+    is_of_fit = X is None or _is_training(fit, shown)
     training = shown if is_of_fit else None if fit.judgements is None else fit.training().counted()
     of_training = dependent if is_of_fit else None
     # Most matrices here are small: more threads then wait for each other, and ten times as long where others run.
@@ -177,7 +198,7 @@ def summarize(
             fit = replace(fit, metric=metric, problems=(*fit.problems, _ORDERED_HERE))
         metric, names, scales = fit.metric, list(fit.metric.column_names), np.array(fit.statistics.column_scales)
         tell("cross-validation")
-        judged = judge(fit, shown, has_seen=is_of_fit, seed=seed, groups=dependent)
+        judged = _judge(fit, shown, has_seen=is_of_fit, seed=seed, groups=dependent)
         labels = _labels(fit)
         quality = _quality(judged, metric, labels)
         is_chance = quality["is_chance"]
@@ -188,7 +209,7 @@ def summarize(
             "quality": quality,
             "distances": _distances(judged, metric, labels),
             "choice": _choice(fit),
-            "baseline": baseline(fit),
+            "baseline": _held_out(fit),
             "calibration": _calibration(judged, caveat=_caveat(fit)),
             "roc": _roc(judged, metric),
             "wrong_labels": wrong,
@@ -199,20 +220,20 @@ def summarize(
             "truncation": _truncation(fit, shown, is_training=is_of_fit, seed=seed),
             "directions": _directions(metric, names, scales),
             "matrix": _matrix(metric, names, scales),
-            "pair_map": pair_map(metric, metric.directions(), shown, suspects, seed),
+            "pair_map": map_pairs(metric, shown, suspects, seed),
             "point_map": _point_map(fit, shown, dependent, provenance, seed),
         }
         tell("noise check")
         facts["noise_check"] = _noise_check(fit, shown, seed, dependent)
         tell("learning curve")
-        facts["learning_curve"] = learning_curve(fit, shown if training is None else training, seed)
+        facts["learning_curve"] = _learning_curve(fit, shown if training is None else training, seed)
         if judged.unseen != "pair" and facts["learning_curve"]["reason"] is None:
             facts["learning_curve"]["reading"] += f" This holds for new {judged.noun}s of known {judged.unseen}s."
         tell("intervals")
         own = None if of_training is None else of_training[shown.numbers]
         facts |= {
             "intervals": _intervals(fit, training, names, seed=seed, groups=own),
-            "annotators": annotators(fit),
+            "annotators": _annotators(fit),
             "comparisons": _comparisons(fit),
             "evidence": describe_evidence(fit),
             "problems": _problems(fit, facts["noise_check"], is_chance=is_chance, groups=of_training),
@@ -222,7 +243,7 @@ def summarize(
         }
     facts |= {"sentence": _answer(facts), "key_figures": _key_figures(facts)}
     facts = {**_headline(title, facts, provenance), **facts}
-    return cast("dict[str, Any]", plain(facts, finite=True, is_command_line=provenance.is_command_line))
+    return cast("dict[str, Any]", to_jsonable(facts, finite=True, is_command_line=provenance.is_command_line))
 
 
 def _headline(title: str | None, facts: dict[str, Any], provenance: Provenance) -> dict[str, Any]:
@@ -238,19 +259,19 @@ def _headline(title: str | None, facts: dict[str, Any], provenance: Provenance) 
     if facts["annotators"] is not None:
         parts.append(count(facts["annotators"]["n"], "annotator"))
     named = {
-        "Data": listed(files),
+        "Data": with_and(files),
         "Model": provenance.model,
         "Date": date.today().isoformat(),
         "Size": ", ".join(parts),
     }
     return {
-        "title": title or (f"{DEFAULT_TITLE}: {listed(files)}" if files else DEFAULT_TITLE),
+        "title": title or (f"{DEFAULT_TITLE}: {with_and(files)}" if files else DEFAULT_TITLE),
         "is_command_line": provenance.is_command_line,
         "about": [{"name": name, "value": value} for name, value in named.items() if value],
     }
 
 
-def _pairs(fit: Fit, judged: Judged, shown: Judgements, labels: list[str]) -> dict[str, Any]:
+def _pairs(fit: Fit, judged: _Judged, shown: Judgements, labels: list[str]) -> dict[str, Any]:
     return {
         "source": judged.source,
         "unseen": judged.unseen,
@@ -308,7 +329,334 @@ def _point_map(
         return {"reason": "The points themselves are not known, only their differences."}
     importance = np.sum(fit.metric.factor**2, axis=1) * np.array(fit.statistics.column_scales) ** 2
     more = {"importance": importance, "categories": provenance.categories, "seed": seed}
-    return point_map(fit.metric, fit.metric.directions(), *known, **more)
+    return map_points(fit.metric, *known, **more)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How much work the costly parts of a report are, counted and not timed, so that a report is the same each time.
+#
+# The unit is about a floating point operation; a slow core does some 1e9 of it per second.
+
+
+_LIMIT = 2e10  # of one part
+_FEWEST_JUDGED = 2000  # which know a share of one half to 2.2 percentage points
+_MOST_JUDGED = 30_000  # which know an accuracy to 0.6 percentage points
+_FEWEST_PASSES = 20.0  # where a fit began near its end
+_FEW_FEATURES = 16  # up to which the proof of a fit takes no longer than the fit
+_MOST_NUMBERS = 4e6  # in memory at once
+
+
+class _Effort:
+    """The work of one fit and of one pass of standard errors, for each pair."""
+
+    def __init__(self, fit: Fit) -> None:
+        self.n_features, self.rank = d, k = len(fit.metric.factor), fit.metric.rank
+        self.n_moves = count_parameters(d, k) if k else 1
+        self.fit = max(fit.certificate.n_passes, _FEWEST_PASSES) * d * d
+        self.moves = float(min(self.n_moves, MOST_MOVES) ** 2)
+        # Whether a proven fit takes several times as long as an approximate one.
+        self.has_many_features = d > _FEW_FEATURES
+
+    def pairs_to_judge(self, n: int, n_rounds: int = 1) -> int:
+        """How many of n pairs to judge out of fold, in this many rounds."""
+        return self._affordable(n, 2.0 * _LIMIT, 5.0 * n_rounds * (self.fit + self.moves))
+
+    def folds(self, n: int, usual: int) -> int:
+        """Three instead of the usual where even the fewest pairs are much work."""
+        return usual if usual * n * self.fit <= 2.0 * _LIMIT else 3
+
+    def pairs_to_check(self, n: int) -> int:
+        """How many of n pairs to check the noise with."""
+        return self._affordable(n, 0.5 * _LIMIT, self.moves)
+
+    def pairs_to_truncate(self, n: int) -> int:
+        return self._affordable(n, _MOST_NUMBERS, self.rank + 1.0)
+
+    def can_refit_truncated(self, n: int) -> bool:
+        return n * self.fit * self.rank / 3.0 <= 2.0 * _LIMIT
+
+    def repeats(self, n: int, usual: int) -> int:
+        """Of a learning curve of fits that double in size up to n; small fits of many columns are slow."""
+        return usual if not self.has_many_features and 2.0 * usual * n * self.fit <= _LIMIT else 1
+
+    def pairs_to_learn_from(self, n: int) -> int:
+        return self._affordable(n, _LIMIT, 2.0 * self.fit)
+
+    def can_refit(self, n: int, times: int) -> bool:
+        return times * n * self.fit <= _LIMIT
+
+    def can_sandwich(self, n: int) -> bool:
+        return float(n) * packed_size(self.n_features) ** 2 <= 5.0 * _LIMIT
+
+    def _affordable(self, n: int, limit: float, work_per_pair: float) -> int:
+        return int(np.clip(limit / max(work_per_pair, 1.0), min(n, _FEWEST_JUDGED), min(n, _MOST_JUDGED)))
+
+
+_FOLDS_TO_JUDGE = 5  # as is usual: each fit sees four fifths of the pairs
+_DIVISIONS = 3  # of points that are all linked by pairs: each tests about a fifth of these
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Pairs with the margins that they are judged by.
+
+    Attributes
+    ----------
+    scored : Scored or ScoredLevels
+    source : {"out-of-fold", "given", "in-sample"}
+        Of which kind the margins are.
+    words : str
+        The same in a sentence.
+    noun : str
+        What one of them is called.
+    thresholds : array of shape (n,)
+        Of the fit that judged each: the mean of those of levels, and zero for comparisons.
+    errors : LabelErrors or None
+        Where the fits that judged also say how probably each label is wrong.
+    doubt : str or None
+        Why they do not.
+    groups : array of shape (n,) or (n, 2), or None
+        Which of them depend on each other.
+    unseen : {"pair", "group", "point"}
+        What is new to the fits that judged.
+    known : _Judged or None
+        All of them as new pairs of known groups or points, where `unseen` are those.
+    """
+
+    scored: Scores
+    source: str
+    words: str
+    noun: str
+    thresholds: FloatArray
+    errors: LabelErrors | None = None
+    doubt: str | None = None
+    groups: NDArray[Any] | None = None
+    unseen: str = "pair"
+    known: _Judged | None = None
+
+    @property
+    def judgements(self) -> Judgements:
+        return self.scored.judgements
+
+    def squared_distances(self, threshold: float) -> FloatArray:
+        """The squared distance of each on a scale on which every fit that judged has this threshold.
+
+        A threshold of zero is on no other scale; distances are then shifted instead.
+        """
+        own = self.thresholds
+        margin = self.scored.squared - own if isinstance(self.scored, ScoredLevels) else self.scored.margin
+        has_scale = (own > 0) & (threshold > 0)
+        scale = np.divide(threshold, own, out=np.ones(len(own)), where=has_scale)
+        squared: FloatArray = np.where(has_scale, scale * (margin + own), np.maximum(margin + threshold, 0.0))
+        return squared
+
+    @property
+    def label_by_label(self) -> _Judged:
+        """Every one of them, for what is asked of these labels and not of new points."""
+        return self if self.known is None else self.known
+
+    @property
+    def n_units(self) -> int:
+        """How many points or groups there are, or pairs where those are independent."""
+        return len(self.scored) if self.groups is None else numbered(self.groups)[1]
+
+    def interval(self, holds: BoolArray) -> tuple[float, float]:
+        """The 95% interval of the share for which something holds, wider where pairs depend on each other."""
+        share = self.judgements.mean(holds)
+        return wilson(share, self.effective_number(holds))
+
+    def effective_number(self, holds: BoolArray) -> float:
+        """As many independent pairs would know this share as well."""
+        most = self.judgements.effective_number
+        if self.groups is None:
+            return most
+        share, shares = self.judgements.mean(holds), self.judgements.shares
+        n_units, variance = self.n_units, variance_of_sum((holds - share) * shares, self.groups)
+        if n_units > 1:  # few groups know their spread badly
+            variance *= (student.ppf(0.975, n_units - 1) / 1.96) ** 2
+        if variance <= 0:
+            return min(most, n_units / np.ndim(self.groups))
+        return min(most, share * (1.0 - share) / variance)
+
+
+def _noun_of(fitted: Fit) -> str:
+    """What a judgement is about: two points, more of them or, with a learned origin, one."""
+    return fitted.kind.noun if fitted.metric.origin is None else "point"
+
+
+def _has_sides(judgements: Judgements) -> bool:
+    """Whether the judgements differ; a comparison can be given either way round."""
+    return judgements.kind is Kind.COMPARISONS or len(np.unique(judgements.codes)) > 1
+
+
+def _judge(
+    fitted: Fit, judgements: Judgements, *, has_seen: bool, seed: int, groups: NDArray[Any] | None = None
+) -> _Judged:
+    """Judge each pair by the fit or, where it `has_seen` the labels, by fits to the others.
+
+    `groups` are those of all pairs that were given, by their row numbers.
+    """
+    noun = _noun_of(fitted)
+    if not has_seen:
+        words = (
+            f"The model is evaluated as it is on the {count(len(judgements), noun)} given. The figures are optimistic "
+            "if it was fitted to some of them."
+        )
+        own = None if groups is None else groups[judgements.numbers]
+        if own is not None:
+            unit = "points" if own.ndim == 2 else "groups"
+            words += f" They share {unit}, which the intervals account for."
+        return _by_metric(fitted, judgements, "given", words, groups=own)
+    effort = _Effort(fitted)
+    n_rounds = 1 if groups is None else 2
+    judged = judgements.sample(effort.pairs_to_judge(len(judgements), n_rounds), seed)
+    n_folds, seed = effort.folds(len(judged), _FOLDS_TO_JUDGE), check_random_state(seed).randint(2**31)
+    own = None if groups is None else groups[judged.numbers]
+    by_pair = replace(_by_pair(fitted, judged, n_folds, seed, own), groups=own)
+    can_repeat = effort.pairs_to_judge(len(judged), 1 + _DIVISIONS) == len(judged)
+    n_divisions = _DIVISIONS if can_repeat else 1
+    found = by_pair if own is None else _by_group(fitted, by_pair, own, n_folds, n_divisions, seed)
+    if len(judged) == len(judgements) or found.source == "in-sample":
+        return found
+    sampled = f" To save time, this is done for a random sample of {len(judged):,} of the {len(judgements):,} {noun}s."
+    return replace(found, words=found.words + sampled)
+
+
+def _is_training(fitted: Fit, judgements: Judgements) -> bool:
+    """Whether these are the pairs of the fit: as many, with the very statistics that it ended with."""
+    known = fitted.statistics
+    if fitted.is_metric_alone or len(judgements) != known.n_pairs or not _has_sides(judgements):
+        return False
+    weighted, measure = judgements.weighted(fitted.settings.class_weight), fitted.metric.measure
+    others = [] if weighted.comparisons is None else [measure(weighted.comparisons.data)]
+    squared = np.concatenate([measure(weighted.data), *others])
+    scales = np.array(known.column_scales)
+    found = measured_statistics(weighted, squared, Scorer.of(fitted), scales, known.n_parameters)
+    return all(
+        math.isclose(getattr(found, name), getattr(known, name), rel_tol=1e-6, abs_tol=1e-7)
+        for name in ("null_loss", "accuracy", "wrong_share", "uncertain_labels")
+    )
+
+
+def _by_pair(fitted: Fit, judged: Judgements, n_folds: int, seed: int, groups: NDArray[Any] | None) -> _Judged:
+    """Judge each by a fit that has not seen its label."""
+    noun = _noun_of(fitted)
+    n_folds = min(n_folds, judged.n_rarer)
+    if n_folds < 2:
+        reason = f"only {count(judged.n_rarer, noun)} {'has' if judged.n_rarer == 1 else 'have'} the rarer label"
+        return _by_the_fit_itself(fitted, judged, reason)
+    splits = split_judgements(n_folds, judged, seed=seed)
+    try:
+        scored, thresholds = _out_of_fold(fitted, judged, splits)
+    except ValueError as error:  # a part of few or odd pairs can't be fitted
+        return _by_the_fit_itself(fitted, judged, f"fits to parts of them failed ({error})")
+    errors, doubt = _label_errors(fitted, scored, groups)
+    unseen = f"by a fit that has not seen its {fitted.kind.term} ({n_folds} folds)"
+    words = f"Cross-validated: each {noun} is evaluated {unseen}."
+    return _Judged(scored, "out-of-fold", words, noun, thresholds, errors, doubt)
+
+
+def _by_group(
+    fitted: Fit, by_pair: _Judged, groups: NDArray[Any], n_folds: int, n_divisions: int, seed: int
+) -> _Judged:
+    """Judge those that some split tests by fits that have not seen their points or groups; else by pair, and say so."""
+    judged, noun = by_pair.judgements, by_pair.noun
+    unit, its = ("point", "points") if groups.ndim == 2 else ("group", "group")
+    share = f"{noun.capitalize()}s {f'share {unit}s' if unit == 'point' else 'belong to groups'}"
+    splits = _group_splits(judged, groups, n_folds, n_divisions, seed) if by_pair.source == "out-of-fold" else []
+    if splits:
+        try:
+            scored, thresholds = _out_of_fold(fitted, judged, splits)
+        except ValueError:  # a part of few or odd pairs can't be fitted
+            splits = []
+    if not splits:
+        words = (
+            f" {share}, and too few {unit}s can be left out together to test on new {unit}s: the figures are for new "
+            f"{noun}s of these {unit}s and may be worse for new {unit}s."
+        )
+        return replace(by_pair, words=by_pair.words + words)
+    tested = np.flatnonzero(np.isfinite(thresholds))
+    words = (
+        f"Cross-validated: {share[0].lower()}{share[1:]}, so each {noun} is evaluated by a fit that has not seen its "
+        f"{its}. The figures are for new {unit}s ({count(len(splits), 'fold')})."
+    )
+    if len(tested) < len(judged):
+        words += (
+            f" {len(judged) - len(tested):,} of {count(len(judged), noun)} are not counted, because their {unit}s were "
+            "never left out together."
+        )
+    term = fitted.kind.term
+    words += f" Suspicious {term}s are judged by fits that have not seen that {term} but may have seen its {its}."
+    own = groups[tested]
+    return _Judged(
+        scored.take(tested), "out-of-fold", words, noun, thresholds[tested], groups=own, unseen=unit, known=by_pair
+    )
+
+
+def _group_splits(judged: Judgements, groups: NDArray[Any], n_folds: int, n_divisions: int, seed: int) -> list[Split]:
+    """Splits that keep groups or points apart, of which at most one tests each pair."""
+    n_folds = most_folds(n_folds, judged, groups, seed=seed)
+    is_tested, found = np.zeros(len(judged), dtype=bool), []
+    for division in range(n_divisions if n_folds else 0):
+        try:
+            splits = split_judgements(n_folds, judged, groups=groups, seed=seed + division)
+        except ValueError:  # a side of one class
+            continue
+        for train, test in splits:
+            new = test[~is_tested[test]]
+            is_tested[new] = True
+            found += [(train, new)] if len(new) else []
+        if 2 * is_tested.sum() > len(judged):
+            break
+    return found
+
+
+def _label_errors(fitted: Fit, unseen: Scores, groups: NDArray[Any] | None) -> tuple[LabelErrors | None, str | None]:
+    """How probably each label is wrong, or why that is not known.
+
+    Class weights move the threshold, and then it can't be told.
+    """
+    if fitted.settings.class_weight is not None:
+        return None, None
+    judgements, changes = unseen.judgements, flip_aware(fitted.settings)
+    is_whole = len(judgements) == fitted.statistics.n_pairs
+    try:
+        own = fitted if is_whole and not changes else fit_to(judgements, fitted.chosen.but(**changes))
+        return judge_labels(own, judgements, unseen, groups=groups), None
+    except ValueError as error:
+        return None, str(error).rstrip(".")
+
+
+def _out_of_fold(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tuple[Scores, FloatArray]:
+    """The judgements scored by fits to the train sides of the splits that test them, and the thresholds of those fits.
+
+    Those that no split tests have the threshold NaN.
+    """
+    parts = [(refit_part(fitted, judgements.take(train)), test) for train, test in splits]
+    thresholds = np.full(len(judgements), np.nan)
+    for part, test in parts:
+        thresholds[test] = _threshold(part)
+    return join_scores(judgements, [(score(part, judgements.take(test)), test) for part, test in parts]), thresholds
+
+
+def _threshold(fitted: Fit) -> float:
+    """The threshold, the mean of those of levels, or zero for comparisons."""
+    return float(np.mean(fitted.metric.thresholds)) if fitted.metric.thresholds else 0.0
+
+
+def _by_the_fit_itself(fitted: Fit, judgements: Judgements, reason: str) -> _Judged:
+    noun = _noun_of(fitted)
+    seen = f"the fit has seen these {fitted.kind.term}s"
+    words = f"Not cross-validated, because {reason}: {seen}, and new {noun}s will do worse."
+    return _by_metric(fitted, judgements, "in-sample", words)
+
+
+def _by_metric(
+    fitted: Fit, judgements: Judgements, source: str, words: str, groups: NDArray[Any] | None = None
+) -> _Judged:
+    """Judge by the fit as it is."""
+    scored, thresholds = score(fitted, judgements), np.full(len(judgements), _threshold(fitted))
+    return _Judged(scored, source, words, _noun_of(fitted), thresholds, groups=groups)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -318,50 +666,54 @@ def _point_map(
 _HISTOGRAM_BINS = 40  # as many as have 7 pixels each in a drawing for a phone
 
 # The axis of distances ends at this quantile of them, and at most at this many thresholds.
-_SHOWN_SHARE = 0.98
-_MOST_THRESHOLDS = 10.0
+_DISTANCES_SHOWN = 0.98
+_MOST_THRESHOLDS = 10.0  # times their mean
 
 
-def _distances(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
+def _distances(judged: _Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
     """A histogram of squared distances for each label, with all that are too long for it in its last bin.
 
-    Cross-validated distances are scaled so that the mean threshold of each fit is that of the fit to all.
+    Cross-validated distances are scaled so that the mean threshold of each fit is that of the fit to all.  For
+    comparisons it is of the difference of both squared distances, positive where the metric agrees.
     """
     judgements, scored = judged.judgements, judged.scored
-    weights, codes = judgements.weights, judgements.codes
-    counted = f"{judged.noun}s" if judgements.sample_weight is None else "weight"
+    weights, codes, thresholds = judgements.weights, judgements.codes, np.array(metric.thresholds)
     if judgements.kind is Kind.COMPARISONS and isinstance(scored, Scored):
-        # The difference of the two squared distances of each comparison, positive where the metric agrees.
-        agreement = np.where(judgements.is_far, scored.margin, -scored.margin)
-        end = float(np.quantile(np.abs(agreement), _SHOWN_SHARE)) or 1.0
+        values = np.where(judgements.is_far, scored.margin, -scored.margin)
+        end = float(np.quantile(np.abs(values), _DISTANCES_SHOWN)) or 1.0
         edges = np.linspace(-end, end, _HISTOGRAM_BINS + 1)
-        return {
-            "edges": edges.tolist(),
-            "counts": np.histogram(np.clip(agreement, -end, end), edges, weights=weights)[0].tolist(),
-            "counted": counted,
-            "beyond": float(np.average(np.abs(agreement) > end, weights=weights)),
-            "reading": f"The metric agrees with {percent(scored.accuracy)} of the answers, at the right of zero.",
-        }
-    thresholds = np.array(metric.thresholds)
-    scale, last = float(thresholds.mean()), 1.5 * float(thresholds[-1])
-    squared = judged.squared_distances(scale)
-    end = float(np.quantile(squared, _SHOWN_SHARE))
-    if scale > 0:
-        end = float(np.clip(end, last, max(_MOST_THRESHOLDS * scale, last)))
-    end = end if end > 0 else 1.0
-    edges, shown = np.linspace(0.0, end, _HISTOGRAM_BINS + 1), np.minimum(squared, end)
+    else:
+        scale, last = float(thresholds.mean()), 1.5 * float(thresholds[-1])
+        values = judged.squared_distances(scale)
+        end = float(np.quantile(values, _DISTANCES_SHOWN))
+        end = (float(np.clip(end, last, max(_MOST_THRESHOLDS * scale, last))) if scale > 0 else end) or 1.0
+        edges = np.linspace(0.0, end, _HISTOGRAM_BINS + 1)
+    shown = np.clip(values, -end, end)
+
+    def count_bins(chosen: Any = slice(None)) -> list[float]:
+        counts: list[float] = np.histogram(shown[chosen], edges, weights=weights[chosen])[0].tolist()
+        return counts
+
+    found = {
+        "edges": edges.tolist(),
+        "counted": f"{judged.noun}s" if judgements.sample_weight is None else "weight",
+        "beyond": float(np.average(np.abs(values) > end, weights=weights)),
+    }
+    if judgements.kind is Kind.COMPARISONS:
+        reading = f"The metric agrees with {percent(scored.accuracy)} of the answers, at the right of zero."
+        return {**found, "counts": count_bins(), "reading": reading}
     of_label = [codes == code for code in range(len(labels))]
-    counts = [np.histogram(shown[chosen], edges, weights=weights[chosen])[0].tolist() for chosen in of_label]
-    found = {"edges": edges.tolist(), "counted": counted, "beyond": float(np.average(squared > end, weights=weights))}
     if not isinstance(scored, ScoredLevels):
-        close, far = counts
+        close, far = map(count_bins, of_label)
         return {**found, "close": close, "far": far, "threshold": scale, "reading": _side_reading(judged)}
     own = np.sum(scored.squared[:, None] >= scored.thresholds, axis=1)
     exactly, nearly = (percent(judgements.mean(np.abs(own - codes) <= reach)) for reach in (0, 1))
-    rows = zip(labels, of_label, counts, strict=True)
     return {
         **found,
-        "levels": [{"label": label, "n": int(chosen.sum()), "counts": counts} for label, chosen, counts in rows],
+        "levels": [
+            {"label": label, "n": int(chosen.sum()), "counts": count_bins(chosen)}
+            for label, chosen in zip(labels, of_label, strict=True)
+        ],
         "thresholds": thresholds.tolist(),
         "reading": (
             f"{exactly} of the {judged.noun}s lie between the thresholds of their level, {nearly} there or in a "
@@ -370,7 +722,7 @@ def _distances(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, A
     }
 
 
-def _side_reading(judged: Judged) -> str:
+def _side_reading(judged: _Judged) -> str:
     far, weights = judged.judgements.is_far, judged.judgements.weights
     said: list[str] = []
     for name, chosen, where in (("close", ~far, "below"), ("far", far, "above")):
@@ -378,7 +730,7 @@ def _side_reading(judged: Judged) -> str:
             share = percent(float(np.average(judged.scored.is_right[chosen], weights=weights[chosen])))
             there = f"{where} it" if said else f"lie {where} the threshold"
             said.append(f"{share} of the {name} {judged.noun}s {there}")
-    return f"{listed(said)}."
+    return f"{with_and(said)}."
 
 
 _CALIBRATION_BINS = 10  # of about equal weight, as in `plot.calibration`
@@ -388,7 +740,7 @@ _MOST_ROC_POINTS = 200  # more than a curve of 272 pixels shows
 _NOTABLE_MISCALIBRATION = 0.03
 
 
-def _quality(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
+def _quality(judged: _Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
     """Accuracy beside the majority baseline, the area under the ROC curve, the loss and the confusion matrix."""
     scored, known = judged.scored, None
     if judged.known is not None:  # new pairs of known points or groups
@@ -408,7 +760,7 @@ def _quality(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any
     }
 
 
-def _calibration(judged: Judged, *, caveat: str) -> dict[str, Any]:
+def _calibration(judged: _Judged, *, caveat: str) -> dict[str, Any]:
     """Probabilities beside the shares labelled far, in bins; with levels for each threshold.
 
     A comparison is turned so that the likelier answer comes first.
@@ -418,15 +770,15 @@ def _calibration(judged: Judged, *, caveat: str) -> dict[str, Any]:
     ]
     bins = [row for _, row in found]
     error = float(np.average([abs(row.predicted - row.observed) for row in bins], weights=[row.weight for row in bins]))
-    reading = f"{_calibration_reading(bins, error)}{caveat}"
-    if not has_sides(judged.judgements):
+    reading = _calibration_reading(bins, error) + caveat  # both wordings, which an f-string would lose
+    if not _has_sides(judged.judgements):
         reading = f"All of these {judged.noun}s have the same label, so calibration can't be checked."
     is_graded = isinstance(judged.scored, ScoredLevels)
     rows = [{**vars(row), **({"level": k} if is_graded else {})} for k, row in found]
     return {"bins": rows, "error": error, "reading": reading}
 
 
-def _roc(judged: Judged, metric: Metric) -> dict[str, Any]:
+def _roc(judged: _Judged, metric: Metric) -> dict[str, Any]:
     """The true positive rate against the false positive rate for each threshold; far is positive."""
     auc = _auc(judged, metric)
     if judged.judgements.kind is Kind.COMPARISONS:
@@ -438,7 +790,7 @@ def _roc(judged: Judged, metric: Metric) -> dict[str, Any]:
     if isinstance(judged.scored, ScoredLevels):
         sides = enumerate(judged.scored.dichotomies, 1)
         curves = [{"level": k, **_roc_curve(each)} for k, each in sides if each.judgements.n_rarer > 0]
-        areas = listed([f"{curve['auc']:.3f}" for curve in curves])
+        areas = with_and([f"{curve['auc']:.3f}" for curve in curves])
         return {
             "reason": None,
             "auc": auc,
@@ -477,16 +829,16 @@ def _roc_curve(scored: Scored) -> dict[str, Any]:
     }
 
 
-def _accuracy_facts(judged: Judged) -> dict[str, float]:
+def _accuracy_facts(judged: _Judged) -> dict[str, float]:
     low, high = judged.interval(judged.scored.is_right)
     return {"accuracy": judged.scored.accuracy, "accuracy_low": low, "accuracy_high": high}
 
 
-def _auc(judged: Judged, metric: Metric) -> float | None:
+def _auc(judged: _Judged, metric: Metric) -> float | None:
     return None if metric.rank == 0 else judged.scored.auc
 
 
-def _is_chance(judged: Judged, metric: Metric) -> bool:
+def _is_chance(judged: _Judged, metric: Metric) -> bool:
     """Whether random labels would reach this area under the ROC curve with a probability of half a percent.
 
     For levels, whether that holds for each threshold; for comparisons, whether even odds would reach this accuracy.
@@ -548,7 +900,7 @@ def _calibration_reading(bins: list[CalibrationBin], error: float) -> str:
 
 _LEARNING_REPEATS = 3  # whose range is drawn
 _TEST_SHARE = 0.2  # of the pairs, as in a fold of the cross-validation
-_HALVINGS = 4  # of the training pairs, down to a sixteenth
+_TRAINING_HALVINGS = 4  # of the training pairs, down to a sixteenth
 _SURE_HALVINGS = 2  # that are tried with few pairs too
 _FEWEST_TO_LEARN_FROM = 8  # pairs, below which a fit is a guess
 
@@ -558,17 +910,15 @@ _NEGLIGIBLE_FALL = 0.01
 _FORESEEABLE = 0.2
 
 
-def learning_curve(fitted: Fit, judgements: Judgements, seed: int) -> dict[str, Any]:
+def _learning_curve(fitted: Fit, judgements: Judgements, seed: int) -> dict[str, Any]:
     """Loss and accuracy on a fifth of the pairs of fits to 1/16, 1/8, ... and all of the others."""
     if fitted.is_metric_alone:
         return {"reason": "A learning curve needs a fit; this metric was truncated, or stored without its fit."}
-    effort, noun = Effort.of(fitted), noun_of(fitted)
+    effort, noun = _Effort(fitted), _noun_of(fitted)
     pool = judgements.sample(effort.pairs_to_learn_from(len(judgements)), seed)
     sides = np.zeros(len(pool), dtype=np.intp) if pool.kind is Kind.COMPARISONS else pool.codes
     splits = [_train_and_test(sides, seed + repeat) for repeat in range(effort.repeats(len(pool), _LEARNING_REPEATS))]
-    sizes = (
-        _learning_sizes(sides, [train for _, train in splits], effort.fewest_to_learn_from) if has_sides(pool) else []
-    )
+    sizes = _learning_sizes(sides, [train for _, train in splits], effort.n_moves // 4) if _has_sides(pool) else []
     if len(sizes) < 2:
         return {"reason": f"There are too few {noun}s for a learning curve: {len(judgements):,}."}
     try:
@@ -609,7 +959,7 @@ def _train_and_test(sides: IndexArray, seed: int) -> tuple[IndexArray, IndexArra
 def _learning_sizes(sides: IndexArray, trains: list[IndexArray], fewest: int) -> list[int]:
     """Halves of the training pairs, as long as they hold all labels and are not hopelessly few; at least three."""
     most = min(len(train) for train in trains)
-    halves = {most // 2**halving: halving for halving in range(_HALVINGS + 1)}
+    halves = {most // 2**halving: halving for halving in range(_TRAINING_HALVINGS + 1)}
     sizes = sorted(size for size, halving in halves.items() if halving <= _SURE_HALVINGS or size >= fewest)
     n_sides = len(np.unique(sides))
     return [
@@ -636,21 +986,21 @@ def _learning_reading(sizes: list[int], scores: FloatArray, noun: str, term: str
     said = f"From {before:,} to {count(last, noun)}, the loss on unseen {term}s"
     loss = float(np.mean(scores[:, -1, 0]))
     if gain < -_NEGLIGIBLE_FALL * loss:
-        return f"{said} rises by {number(-gain)} (accuracy {change}): too few {noun}s to say what more would bring."
+        return f"{said} rises by {rounded(-gain)} (accuracy {change}): too few {noun}s to say what more would bring."
     if gain < _NEGLIGIBLE_FALL * loss:
         return f"{said} hardly changes (accuracy {change}): more {noun}s are likely to gain little."
-    falls = f"{said} falls by {number(gain)} (accuracy {change})."
+    falls = f"{said} falls by {rounded(gain)} (accuracy {change})."
     steady = np.all(scores[:, -2, 0] > scores[:, -1, 0]) and np.all(np.diff(np.mean(scores[:, :, 0], axis=0)) < 0)
     if not steady or gain > _FORESEEABLE * loss:
         return f"{falls} More {noun}s should help; these are too few to say how much."
-    return f"{falls} Twice as many {noun}s should lower it by about half as much again, {number(0.5 * gain)}."
+    return f"{falls} Twice as many {noun}s should lower it by about half as much again, {rounded(0.5 * gain)}."
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How the settings of a fit were chosen, and the plain distance beside the learned one, on held-out judgements.
 
 
-_FEWEST = 2  # alphas that make a path
+_FEWEST_ALPHAS = 2  # alphas that make a path
 _MOST_LINES = 6  # that have a colour each
 
 _PLAIN_NAMES = {
@@ -666,7 +1016,7 @@ _LINE_NAMES = {
 }
 
 
-def baseline(fit: Fit) -> dict[str, Any] | None:
+def _held_out(fit: Fit) -> dict[str, Any] | None:
     """The accuracy and the loss of the most frequent answer, of the plain distance and of the learned one."""
     found = fit.baseline
     if found is None:
@@ -726,7 +1076,7 @@ def _path(found: Choice) -> dict[str, Any] | None:
     for each in first:
         if math.isfinite(each.alpha) and each.alpha > 0.0:
             lines.setdefault((each.prior, each.flip_rate), []).append(each)
-    if len({each.alpha for line in lines.values() for each in line}) < _FEWEST:
+    if len({each.alpha for line in lines.values() for each in line}) < _FEWEST_ALPHAS:
         return None
     plain = min((each for each in first if math.isinf(each.alpha)), key=lambda each: each.loss, default=None)
     return {
@@ -747,7 +1097,7 @@ def _path(found: Choice) -> dict[str, Any] | None:
 # What the metric weighs: its spectrum, what each rank costs, its directions and its matrix.
 
 
-_MOST_DIRECTIONS = 8  # columns of loadings that a page has room for
+_LOADING_COLUMNS = 8  # columns of loadings that a page has room for
 _MOST_FEATURES = 30  # rows of loadings on one screen
 _MOST_MATRIX_FEATURES = 10  # so that every entry has room for its number
 _MOST_RAW_FEATURES = 500  # a larger matrix is not written out
@@ -764,17 +1114,14 @@ _NAMED = 0.35  # a loading at least this large is named in the reading
 def _spectrum(metric: Metric) -> dict[str, Any]:
     """The mean squared distance along each direction, which no unit changes, and the eigenvalues of M in its units."""
     found = metric.directions()
-    columns = (found.values, found.shares, np.minimum(np.cumsum(found.shares), 1.0))
-    rows = [
-        {"value": value, "share": share, "cumulative": cumulative}
-        for value, share, cumulative in zip(*(column.tolist() for column in columns), strict=True)
-    ]
+    cumulative = np.minimum(np.cumsum(found.shares), 1.0)
+    rows = records({"value": found.values, "share": found.shares, "cumulative": cumulative})
     return {"rows": rows, "eigenvalues_in_units": metric.eigenvalues.tolist(), "reading": _spectrum_reading(rows)}
 
 
 def _truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: int) -> dict[str, Any]:
     """What keeping directions 1 to k costs on these pairs; refitted where they are those of the fit."""
-    effort = Effort.of(fit)
+    effort = _Effort(fit)
     used = judgements.sample(effort.pairs_to_truncate(len(judgements)), seed)
     refits = is_training and effort.can_refit_truncated(len(used))
     path = truncation_of(fit, used, scale="data", refits=refits, is_rough=effort.has_many_features)
@@ -784,8 +1131,8 @@ def _truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: in
         for step in (path[k] for k in _shown_ranks(len(path) - 1))
         if not refits or step.refit_loss is not None
     ]
-    reading = f"All of these {noun_of(fit)}s have the same label."
-    if has_sides(used):
+    reading = f"All of these {_noun_of(fit)}s have the same label."
+    if _has_sides(used):
         reading = _truncation_reading(path, refits)
     if fit.settings.class_weight is not None:
         reading += " Labels count with the class weights of the fit."
@@ -795,7 +1142,7 @@ def _truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: in
 def _directions(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, Any]:
     """The directions of M, each a score that weighs the columns, in their own standard deviations."""
     found = metric.directions()
-    weights, shares = found.columns[:, :_MOST_DIRECTIONS], found.shares
+    weights, shares = found.columns[:, :_LOADING_COLUMNS], found.shares
     unit = loadings(weights, scales)
     importance = unit**2 @ shares[: unit.shape[1]]
     shown = np.sort(np.argsort(-importance, kind="stable")[:_MOST_FEATURES])
@@ -858,14 +1205,17 @@ def _truncation_reading(path: TruncationPath, refitted: bool) -> str:
     rank, whole = len(path) - 1, path[-1].accuracy
     if rank == 0:
         return ZERO
-    kept = [step for step in path if step.k >= 1 and (not refitted or step.refit_loss is not None)]
-    accuracies = {step.k: step.refit_accuracy if refitted else step.accuracy for step in kept}
-    losses = {step.k: step.refit_loss if refitted else step.loss for step in kept}
+    kept = [
+        (step.k, step.refit_accuracy, step.refit_loss) if refitted else (step.k, step.accuracy, step.loss)
+        for step in list(path)[1:]
+    ]
     most = (1.0 + _NEGLIGIBLE_LOSS) * path[-1].loss
-    least = min(
-        k
-        for k in accuracies
-        if ((accuracies[k] or 0.0) >= whole - _NEGLIGIBLE_ACCURACY and (losses[k] or 0.0) <= most) or k == rank
+    least, accuracy = next(
+        (k, accuracy)
+        for k, accuracy, loss in kept
+        if accuracy is not None
+        and loss is not None
+        and (k == rank or (accuracy >= whole - _NEGLIGIBLE_ACCURACY and loss <= most))
     )
     if least == rank:
         return (
@@ -874,9 +1224,9 @@ def _truncation_reading(path: TruncationPath, refitted: bool) -> str:
             else "The metric has one direction only, so it can't be truncated."
         )
     how = " and refitted" if refitted else ""
-    change = points((accuracies[least] or 0.0) - whole)
+    change = points(accuracy - whole)
     return (
-        f"Truncated to rank {least}{how}, the metric has an accuracy of {percent(accuracies[least] or 0.0)} "
+        f"Truncated to rank {least}{how}, the metric has an accuracy of {percent(accuracy)} "
         f"({'the same as' if change.startswith('±') else f'{change} compared with'} rank {rank})."
     )
 
@@ -887,7 +1237,7 @@ def _direction_reading(names: list[str], unit: FloatArray, shares: FloatArray) -
     first = unit[:, 0]
     order = np.argsort(-np.abs(first), kind="stable")
     named = [index for index in order[:3] if abs(first[index]) >= _NAMED] or order[:1].tolist()
-    words = listed([f"{short(names[index])} ({loading(float(first[index]))})" for index in named])
+    words = with_and([f"{short(names[index])} ({signed(float(first[index]))})" for index in named])
     share = percent(float(shares[0]))
     largest = "largest loading is" if len(named) == 1 else "largest loadings are"
     return f"Direction 1 explains {share} of the mean squared distance; its {largest} {words}."
@@ -898,11 +1248,11 @@ def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str
         return ZERO
     first = int(np.argmax(np.diag(scaled)))
     most = float(scaled[first, first])
-    words = f"A typical difference in {short(names[first])} alone adds {number(most)} to the squared distance"
+    words = f"A typical difference in {short(names[first])} alone adds {rounded(most)} to the squared distance"
     first_threshold = metric.thresholds[0] if metric.thresholds else 0.0
     if first_threshold > 0:
         which = "threshold" if len(metric.thresholds) == 1 else "lowest threshold"
-        words += f", {number(most / first_threshold)} times the {which}"
+        words += f", {rounded(most / first_threshold)} times the {which}"
     return f"{words}.{_strongest_interaction(names, scaled)}"
 
 
@@ -923,7 +1273,7 @@ def _strongest_interaction(names: list[str], scaled: FloatArray) -> str:
 
 
 _MOST_SUSPICIOUS = 25  # rows of the table; `label-errors` lists all
-_SUSPICIOUS = 0.1  # a label less probably wrong than this is not listed
+_LEAST_SUSPICIOUS = 0.1  # a label less probably wrong than this is not listed
 _NOTABLE_MARGIN = 0.25  # of a margin
 ANOTHER_LEVEL = "given another level than the one that their distance lies in"
 OFF = "more than one level from the most probable one"
@@ -973,20 +1323,22 @@ def _read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
 
 
 def _wrong_labels(
-    judged: Judged, fit: Fit, ids: NDArray[np.object_] | None, *, is_chance: bool
+    judged: _Judged, fit: Fit, ids: NDArray[np.object_] | None, *, is_chance: bool
 ) -> tuple[dict[str, Any], IndexArray]:
     """The share of wrong labels with its interval and the most suspicious pairs; and the row numbers of all suspects.
 
     Where the model can be trusted with how probably each label is wrong, that is shown; elsewhere
     the labels that contradict the metric.
     """
-    errors, doubt, term = judged.errors, judged.doubt, fit.kind.term
+    errors, doubt, term, reason = judged.errors, judged.doubt, fit.kind.term, None
     if fit.metric.rank == 0:
-        return _none(f"The metric is zero, so it can't tell wrong {term}s from right ones.")
-    if is_chance:
-        return _none(f"The metric is not clearly better than chance, so it can't tell wrong {term}s from right ones.")
-    if fit.settings.class_weight is not None:
-        return _none("Class weights move the threshold on purpose, so a label on its other side need not be wrong.")
+        reason = f"The metric is zero, so it can't tell wrong {term}s from right ones."
+    elif is_chance:
+        reason = f"The metric is not clearly better than chance, so it can't tell wrong {term}s from right ones."
+    elif fit.settings.class_weight is not None:
+        reason = "Class weights move the threshold on purpose, so a label on its other side need not be wrong."
+    if reason is not None:
+        return {"reason": reason, "doubt": None, "kind": None, "rows": []}, np.array([], dtype=np.intp)
     if fit.is_separable or fit.alpha > 0:  # the scale of the margins is not that of the noise
         errors = None
     if errors is not None and errors.share is None:
@@ -1003,9 +1355,9 @@ def _wrong_labels(
 
 def _noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any] | None = None) -> dict[str, Any]:
     """Labels observed against labels expected, by margin; `groups` of all pairs that were given."""
-    if not has_sides(judgements):
-        return {"reason": f"All of these {noun_of(fit)}s have the same label."}
-    used = judgements.sample(Effort.of(fit).pairs_to_check(len(judgements)), seed)
+    if not _has_sides(judgements):
+        return {"reason": f"All of these {_noun_of(fit)}s have the same label."}
+    used = judgements.sample(_Effort(fit).pairs_to_check(len(judgements)), seed)
     ids = find_points(used.data) if groups is None else groups[used.numbers]
     try:
         check = check_noise_model(fit, used, groups=units_with_comparisons(ids, used))
@@ -1013,7 +1365,7 @@ def _noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[An
         return {"reason": sentence(words_of(error))}
     outside = sum(abs(row.z) > 1.96 for row in check.bins)
     bins = f"{outside} of {count(len(check.bins), 'bin')} {'lies' if outside == 1 else 'lie'} outside the 95% band."
-    sampled = f" Checked on a random sample of {len(used):,} {noun_of(fit)}s." if len(used) < len(judgements) else ""
+    sampled = f" Checked on a random sample of {len(used):,} {_noun_of(fit)}s." if len(used) < len(judgements) else ""
     return {
         "reason": None,
         **{name: getattr(check, name) for name in ("p_value", "statistic", "dof", "tail_z", "question", "advice")},
@@ -1050,11 +1402,11 @@ def _probabilities(errors: LabelErrors, noun: str, term: str, *, is_graded: bool
     if is_graded and errors.meaning != "flipped":
         found = f"About {percent(share)} of the {noun}s were {ANOTHER_LEVEL} {interval}"
     reading = f"{found}. {count(len(suspects), term)} {are} more likely {likely}."
-    order = listed[errors.probability[listed] >= _SUSPICIOUS]
+    order = listed[errors.probability[listed] >= _LEAST_SUSPICIOUS]
     return _finding("probability", share, (low, high), suspects, order, reading)
 
 
-def _is_on_other_scale(errors: LabelErrors, judged: Judged, fit: Fit) -> bool:
+def _is_on_other_scale(errors: LabelErrors, judged: _Judged, fit: Fit) -> bool:
     """Whether the fit that finds wrong labels, which allows for flips, has notably other margins than the fit."""
     scored = score(fit, judged.judgements)
     if isinstance(scored, ScoredLevels):
@@ -1063,7 +1415,7 @@ def _is_on_other_scale(errors: LabelErrors, judged: Judged, fit: Fit) -> bool:
     return bool(np.median(np.abs(errors.margin - own)) > _NOTABLE_MARGIN * np.median(np.abs(own)))
 
 
-def _contradictions(judged: Judged, doubt: str | None, term: str) -> dict[str, Any]:
+def _contradictions(judged: _Judged, doubt: str | None, term: str) -> dict[str, Any]:
     scored, judgements = judged.scored, judged.judgements
     if isinstance(scored, ScoredLevels):
         return _far_off(judged, scored, doubt)
@@ -1080,7 +1432,7 @@ def _contradictions(judged: Judged, doubt: str | None, term: str) -> dict[str, A
     return _finding("contradiction", share, (low, high), contradicting, contradicting[:_MOST_SUSPICIOUS], reading)
 
 
-def _far_off(judged: Judged, scored: ScoredLevels, doubt: str | None) -> dict[str, Any]:
+def _far_off(judged: _Judged, scored: ScoredLevels, doubt: str | None) -> dict[str, Any]:
     """Levels that are not even next to the most probable one; of two levels, those that are the other one."""
     reach = 1 if judged.judgements.n_levels > 2 else 0
     is_off = np.abs(scored.predicted - judged.judgements.codes) > reach
@@ -1098,19 +1450,14 @@ def _finding(
     kind: str, share: float, interval: tuple[float, float], suspects: IndexArray, order: IndexArray, reading: str
 ) -> dict[str, Any]:
     """The share of labels in doubt, with which they are, and those to list in their order."""
-    low, high = interval
-    found = {"kind": kind, "share": share, "share_low": low, "share_high": high, "n_doubtful": len(suspects)}
+    found = {"kind": kind, "share": share, **dict(zip(("share_low", "share_high"), interval, strict=True))}
     # Contradictions are not proven wrong, so the map shows the listed ones only.
     shown = suspects if kind == "probability" else order
-    return {**found, "suspects": shown, "order": order, "reading": reading}
-
-
-def _none(reason: str) -> tuple[dict[str, Any], IndexArray]:
-    return {"reason": reason, "doubt": None, "kind": None, "rows": []}, np.array([], dtype=np.intp)
+    return {**found, "n_doubtful": len(suspects), "suspects": shown, "order": order, "reading": reading}
 
 
 def _suspicious_row(
-    judged: Judged, index: int, ids: NDArray[np.object_] | None, errors: LabelErrors | None
+    judged: _Judged, index: int, ids: NDArray[np.object_] | None, errors: LabelErrors | None
 ) -> dict[str, Any]:
     judgements, scored, number = judged.judgements, judged.scored, int(judged.judgements.numbers[index])
     known = {
@@ -1161,7 +1508,7 @@ def _intervals(
         return {"reason": _NO_FIT}
     if training is None:
         return {"reason": _NO_PAIRS}
-    effort = Effort.of(fit)
+    effort = _Effort(fit)
     if not effort.can_sandwich(len(training)):
         return {"reason": _TOO_MUCH_WORK}
     method = "auto" if effort.can_refit(len(training), JACKKNIFE_PARTS) else "sandwich"
@@ -1205,9 +1552,8 @@ def _interval_facts(intervals: Confidence, names: list[str]) -> dict[str, Any]:
 
 
 def _interval_rows(interval: Interval) -> list[dict[str, float]]:
-    columns = (interval.estimate, interval.standard_error, interval.low, interval.high)
-    cells = zip(*(np.ravel(column).tolist() for column in columns), strict=True)
-    return [dict(zip(("estimate", "standard_error", "low", "high"), row, strict=True)) for row in cells]
+    names = ("estimate", "standard_error", "low", "high")
+    return records({name: np.ravel(getattr(interval, name)) for name in names})
 
 
 def _interval_reading(
@@ -1217,7 +1563,8 @@ def _interval_reading(
     said = []
     if thresholds:
         name = "threshold lies" if len(thresholds) == 1 else "thresholds lie"
-        said.append(f"the {name} between {listed([_between(row, number) for row in thresholds])}")
+        ends = [f"{rounded(row['low'])} and {rounded(row['high'])}" for row in thresholds]
+        said.append(f"the {name} between {with_and(ends)}")
     if len(flips) == 1:
         said.append(f"{percent(flips[0]['low'])} to {percent(flips[0]['high'])} of the labels are flipped")
     for row, words in zip(flips, ("close pairs are called far", "far pairs are called close"), strict=False):
@@ -1227,23 +1574,12 @@ def _interval_reading(
     return f"With {level:.0%} confidence {', '.join(said)}; {along}" if said else f"With {level:.0%} confidence {along}"
 
 
-def _between(row: dict[str, float], form: Callable[[float], str]) -> str:
-    return f"{form(row['low'])} and {form(row['high'])}"
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a report shows of the comparisons of a mixed fit, and of annotators.
 
 
-_MOST_SHOWN = 60  # annotators in the table
-_MOST_NAMED = 8  # annotators in a sentence
-
-_DOUBTFUL = (
-    AnnotatorVerdict.AT_RANDOM,
-    AnnotatorVerdict.THE_OTHER_WAY_ROUND,
-    AnnotatorVerdict.ALWAYS_THE_SAME,
-    AnnotatorVerdict.OFTEN_AT_RANDOM,
-)
+_ANNOTATOR_ROWS = 60  # annotators in the table
+_ANNOTATORS_NAMED = 8  # annotators in a sentence
 
 
 def _comparisons(fit: Fit) -> dict[str, Any] | None:
@@ -1264,36 +1600,35 @@ def _comparisons(fit: Fit) -> dict[str, Any] | None:
     }
 
 
-def annotators(fit: Fit) -> dict[str, Any] | None:
+def _annotators(fit: Fit) -> dict[str, Any] | None:
     """The annotators, those who stand out first; None without any."""
     table = fit.annotators
     if table is None:
         return None
-    interval = table.strictness_interval()
-    is_fine = [verdict not in _DOUBTFUL for verdict in table.verdicts]
-    order = sorted(range(len(table)), key=lambda place: (is_fine[place], -abs(table.strictness[place])))
+    (low, high), flip_rates = table.strictness_interval().T, table.flip_rates
+    order = sorted(range(len(table)), key=lambda k: (not table.verdicts[k].is_doubtful, -abs(table.strictness[k])))
     rows = [
         {
-            "annotator": str(table.names[place]),
-            "n": int(table.judgements[place]),
-            "strictness": float(table.strictness[place]),
-            "low": float(interval[place, 0]),
-            "high": float(interval[place, 1]),
-            "flip_rate": None if table.flip_rates is None else float(table.flip_rates[place]),
-            "agreement": float(table.agreement[place]),
-            "kappa": None if np.isnan(table.kappa[place]) else float(table.kappa[place]),
-            "verdict": str(table.verdicts[place]),
-            "is_doubtful": table.verdicts[place] in _DOUBTFUL,
+            "annotator": str(table.names[k]),
+            "n": int(table.judgements[k]),
+            "strictness": float(table.strictness[k]),
+            "low": float(low[k]),
+            "high": float(high[k]),
+            "flip_rate": None if flip_rates is None else float(flip_rates[k]),
+            "agreement": float(table.agreement[k]),
+            "kappa": None if np.isnan(table.kappa[k]) else float(table.kappa[k]),
+            "verdict": str(table.verdicts[k]),
+            "is_doubtful": table.verdicts[k].is_doubtful,
         }
-        for place in order[:_MOST_SHOWN]
+        for k in order[:_ANNOTATOR_ROWS]
     ]
     return {
         "rows": rows,
         "n": len(table),
-        "n_doubtful": sum(verdict in _DOUBTFUL for verdict in table.verdicts),
+        "n_doubtful": sum(verdict.is_doubtful for verdict in table.verdicts),
         "n_left_out": len(order) - len(rows),
         "width": table.width,
-        "reach": float(np.max(np.abs(interval), initial=0.0)) or 1.0,
+        "reach": float(np.max(np.abs([low, high]), initial=0.0)) or 1.0,
         "has_flips": table.flip_rates is not None,
         "has_kappa": bool(np.any(np.isfinite(table.kappa))),
         "reading": _annotator_reading(table),
@@ -1302,12 +1637,12 @@ def annotators(fit: Fit) -> dict[str, Any] | None:
 
 def _annotator_reading(table: AnnotatorTable) -> str:
     said = []
-    for verdict in _DOUBTFUL:
+    for verdict in AnnotatorVerdict:
         found = [short(str(name)) for name in table.named(verdict)]
-        if found:
-            more = [f"{len(found) - _MOST_NAMED:,} others"] if len(found) > _MOST_NAMED else []
-            said.append(f"{listed([*found[:_MOST_NAMED], *more])}: {verdict}.")
-    spread = f"The strictness of {count(len(table), 'annotator')} has a standard deviation of {number(table.width)}."
+        if verdict.is_doubtful and found:
+            more = [f"{len(found) - _ANNOTATORS_NAMED:,} others"] if len(found) > _ANNOTATORS_NAMED else []
+            said.append(f"{with_and([*found[:_ANNOTATORS_NAMED], *more])}: {verdict}.")
+    spread = f"The strictness of {count(len(table), 'annotator')} has a standard deviation of {rounded(table.width)}."
     return f"{spread} {' '.join(said) or 'Nobody stands out for answers that do not depend on the distance.'}"
 
 
@@ -1467,25 +1802,16 @@ distances, indices = neighbours.kneighbors(mapped)  # the first neighbour of eac
 
 def _next_steps(metric: Metric, provenance: Provenance) -> list[dict[str, str]]:
     """Return a title, a language and code for each; code in Python builds on what comes before it."""
+    applied = _OF_PAIRS if len(metric.thresholds) == 1 else _OF_LEVELS if metric.thresholds else _OF_COMPARISONS
+    applied = applied if metric.origin is None else _OF_POINTS
+    code = f"{_code_for_metric(metric, provenance)}\n\n{applied}"
     steps = [
-        {"title": "In Python", "language": "python", "code": _python(metric, provenance)},
+        {"title": "In Python", "language": "python", "code": code},
         {"title": "Nearest neighbours", "language": "python", "code": _NEIGHBOURS},
     ]
     if not provenance.is_command_line:
         return steps
     return [{"title": "On the command line", "language": "shell", "code": _commands(provenance)}, *steps]
-
-
-def _python(metric: Metric, provenance: Provenance) -> str:
-    return f"{_code_for_metric(metric, provenance)}\n\n{_applied(metric)}"
-
-
-def _applied(metric: Metric) -> str:
-    if metric.origin is not None:
-        return _OF_POINTS
-    if not metric.thresholds:
-        return _OF_COMPARISONS
-    return _OF_PAIRS if len(metric.thresholds) == 1 else _OF_LEVELS
 
 
 def _code_for_metric(metric: Metric, provenance: Provenance) -> str:

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray, IndexArray, as_float64, is_source, to_numpy
 from closefar.judgements import Judgements, Kind, Tuples, sample_rows
-from closefar.model import ZERO, Directions, Metric
+from closefar.model import ZERO, Metric
 from closefar.report.wording import count, percent
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What the points of a map are coloured by: the column with few values that weighs most, or the strongest one.
 
 
-_MOST_COLOURS = 6  # of the palette
+_PALETTE = 6  # colours that are easily told apart
 _SHADES = 5  # that a reader can distinguish
 _MOST_TRIED = 50  # columns, the heaviest first
 _NOTABLE = 0.02  # a column with few values that weighs less than this share says too little
@@ -45,7 +45,7 @@ class Colouring:
                 found.append((float(importance[places].sum()), _of_category(name, texts[0], values, places, names)))
         for place in np.argsort(-importance, kind="stable")[:_MOST_TRIED].tolist():
             numbers, codes = np.unique(values[:, place], return_inverse=True)
-            if 2 <= len(numbers) <= _MOST_COLOURS:
+            if 2 <= len(numbers) <= _PALETTE:
                 labels = _named(numbers, categories.get(names[place], ()))
                 found.append((float(importance[place]), _of_labels(names[place], labels, codes)))
         weight, best = max(found, key=lambda each: each[0], default=(0.0, None))
@@ -73,7 +73,7 @@ def _of_category(
 def _of_labels(name: str, labels: Sequence[str], codes: IndexArray) -> Colouring:
     """The most frequent labels in colours of their own, the others in one."""
     order = np.argsort(-np.bincount(codes, minlength=len(labels)), kind="stable")
-    kept = order[:_MOST_COLOURS]
+    kept = order[:_PALETTE]
     groups = [{"name": labels[code], "style": f"colour{place}", "meaning": ""} for place, code in enumerate(kept)]
     if len(order) > len(kept):
         groups.append({"name": f"{len(order) - len(kept)} others", "style": "rest", "meaning": ""})
@@ -96,54 +96,44 @@ def _of_numbers(name: str, values: FloatArray) -> Colouring:
 
 
 _MOST_MARKS = 2000  # more of them would hide each other
-_MOST_PAIRS = 20_000  # whose points are looked for
-_DIGITS = 4
+_MOST_SEARCHED = 20_000  # whose points are looked for
+_MAP_DIGITS = 4  # finer than a pixel
 
 
-def pair_map(
-    metric: Metric, directions: Directions, judgements: Judgements, suspects: IndexArray, seed: int
-) -> dict[str, Any]:
+def map_pairs(metric: Metric, judgements: Judgements, suspects: IndexArray, seed: int) -> dict[str, Any]:
     """The difference of each pair along the strongest directions, by label; single points from their origin.
 
-    A difference and its opposite are the same distance, so of pairs only the sizes are shown.
+    A difference and its opposite are the same distance, so for pairs only the sizes are shown.
     `suspects` are the row numbers of labels that look wrong.
     """
     if metric.rank == 0:
         return {"reason": ZERO}
     if judgements.kind is Kind.COMPARISONS:
         return {"reason": "A comparison is of two differences, so it has no single place on a map."}
-    used, noun = judgements.sample(_MOST_MARKS, seed), "pair" if metric.origin is None else "point"
-    places = metric.coordinates(used.data, directions.columns[:, :2])
-    if metric.origin is None:
-        places = np.abs(places)
-    suspected = np.isin(used.numbers, suspects)
-    sides = judgements.sides
+    used, sides, radii = judgements.sample(_MOST_MARKS, seed), judgements.sides, _roots(metric)
+    places = metric.coordinates(used.data, metric.directions().columns[:, :2])
+    labels: list[Any] = [sides.close, sides.far]
+    meanings = styles = ["close", "far"]
     if sides.is_graded:
         labels = sides.classes.tolist()
-        styles = level_styles(len(labels))
-        groups = [
-            {"name": str(name), "style": style, "meaning": ""} for name, style in zip(labels, styles, strict=True)
-        ]
-    else:
-        groups = [
-            {"name": str(label), "style": style, "meaning": style}
-            for label, style in ((sides.close, "close"), (sides.far, "far"))
-        ]
-    reading = f"{_explained(directions)} {_shown(len(used), len(judgements), noun)}"
+        styles, meanings = level_styles(len(labels)), [""] * len(labels)
+    groups = [
+        {"name": str(label), "style": style, "meaning": meaning}
+        for label, style, meaning in zip(labels, styles, meanings, strict=True)
+    ]
+    is_single = metric.origin is not None
+    places, codes = places if is_single else np.abs(places), used.codes.astype(np.intp)
     return {
-        **_drawn(places, used.codes.astype(np.intp), groups, directions),
-        "noun": noun,
-        "signed": metric.origin is not None,
-        "suspects": np.flatnonzero(suspected).tolist(),
-        "radius": radii[-1] if len(radii := _roots(metric)) == 1 else None,
-        **({"radii": _roots(metric)} if len(metric.thresholds) > 1 else {}),
-        "reading": reading,
+        **_drawn(metric, places, codes, groups, "point" if is_single else "pair", len(judgements)),
+        "signed": is_single,
+        "suspects": np.flatnonzero(np.isin(used.numbers, suspects)).tolist(),
+        "radius": radii[0] if len(radii) == 1 else None,
+        **({"radii": radii} if len(metric.thresholds) > 1 else {}),
     }
 
 
-def point_map(
+def map_points(
     metric: Metric,
-    directions: Directions,
     points: FloatArray,
     index: IndexArray,
     *,
@@ -153,26 +143,22 @@ def point_map(
 ) -> dict[str, Any]:
     """The points that are in a pair along the strongest directions, from their mean, coloured by one column.
 
-    `points` (m, d) and, for each pair, the two rows of it that are its points: `index` (n, 2); of comparisons more.
+    `points` (m, d) and, for each pair, the two rows of it that are its points: `index` (n, 2); for comparisons more.
     `importance` is how much each column weighs, `categories` the values of those without numbers,
     as of `Provenance`.
     """
     if metric.rank == 0:
         return {"reason": ZERO}
-    used = np.unique(index)
-    total = len(used)
-    used = used[sample_rows(total, _MOST_MARKS, seed)]
-    values = points[used].astype(np.float64, copy=False)
-    places = (values - values.mean(axis=0)) @ directions.columns[:, :2]
+    known, radii = np.unique(index), _roots(metric)
+    values = points[known[sample_rows(len(known), _MOST_MARKS, seed)]].astype(np.float64, copy=False)
+    places = (values - values.mean(axis=0)) @ metric.directions().columns[:, :2]
     colouring = Colouring.of(values, list(metric.column_names), importance, categories)
     return {
-        **_drawn(places, colouring.codes, colouring.groups, directions),
-        "noun": "point",
+        **_drawn(metric, places, colouring.codes, colouring.groups, "point", len(known)),
         "signed": True,
         "suspects": [],
         "coloured_by": colouring.column,
-        "length": radii[0] if len(radii := _roots(metric)) == 1 else None,
-        "reading": f"{_explained(directions)} {_shown(len(used), total, 'point')}",
+        "length": radii[0] if len(radii) == 1 else None,
     }
 
 
@@ -183,7 +169,7 @@ def distinct_points(
 
     `ids` are those of both points of all pairs that were given, where they share any.
     """
-    used = judgements.sample(_MOST_PAIRS, seed)
+    used = judgements.sample(_MOST_SEARCHED, seed)
     if isinstance(used.data, Tuples):
         return to_numpy(used.data.points), to_numpy(used.data.index)
     if not judgements.are_pairs or is_source(judgements.data):
@@ -207,36 +193,31 @@ def _roots(metric: Metric) -> list[float]:
 
 
 def _drawn(
-    places: FloatArray, codes: IndexArray, groups: list[dict[str, str]], directions: Directions
+    metric: Metric, places: FloatArray, codes: IndexArray, groups: list[dict[str, str]], noun: str, total: int
 ) -> dict[str, Any]:
-    """The marks; where there is one direction they have no second coordinate."""
-    across, *up = places.T
+    """The marks, a sample of `total`; where there is one direction they have no second coordinate."""
+    (across, *up), shares, n = places.T, metric.directions().shares, len(places)
+    both = percent(min(float(shares[:2].sum()), 1.0))
+    explained = f"Directions 1 and 2 explain {both} of the mean squared distance."
+    if len(shares) == 1:
+        explained = "The metric has one direction, which explains all of the distance."
+    shown = f"All {count(total, noun)} are shown." if total > 1 else f"One {noun} is shown."
+    if n < total:
+        shown = f"A random sample of {n:,} of {count(total, noun)} is shown."
     return {
         "reason": None,
         "x": _rounded(across),
         "y": _rounded(up[0]) if up else None,
         "groups": groups,
         "group": codes.tolist(),
-        "shares": directions.shares[:2].tolist(),
+        "shares": shares[:2].tolist(),
+        "noun": noun,
+        "reading": f"{explained} {shown}",
     }
 
 
 def _rounded(values: FloatArray) -> list[float]:
     """To a few digits of the largest, which is more than a picture shows."""
     largest = float(np.max(np.abs(values), initial=0.0)) or 1.0
-    decimals = _DIGITS - int(np.floor(np.log10(largest)))
-    rounded: list[float] = np.round(values, decimals).tolist()
+    rounded: list[float] = np.round(values, _MAP_DIGITS - int(np.floor(np.log10(largest)))).tolist()
     return rounded
-
-
-def _explained(directions: Directions) -> str:
-    if len(directions.shares) == 1:
-        return "The metric has one direction, which explains all of the distance."
-    both = percent(min(float(directions.shares[:2].sum()), 1.0))
-    return f"Directions 1 and 2 explain {both} of the mean squared distance."
-
-
-def _shown(n: int, total: int, noun: str) -> str:
-    if n == total:
-        return f"All {count(total, noun)} are shown." if total > 1 else f"One {noun} is shown."
-    return f"A random sample of {n:,} of {count(total, noun)} is shown."

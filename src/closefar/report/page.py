@@ -8,7 +8,6 @@ import json
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,11 @@ from closefar.judgements import Kind
 from closefar.plain import format_table
 from closefar.report.facts import summarize
 from closefar.report.maps import level_styles
-from closefar.report.wording import abridged, digits, loading, percent, sentence, short
+from closefar.report.wording import abridged, digits, percent, sentence, short, signed
 from closefar.templating import load_asset, load_template
 
-_LONGEST_NAME = 60  # which has room in two lines of a table
-_MOST_DECIMALS = 4  # that have room in a matrix
+_LONGEST_IN_TABLE = 60  # which has room in two lines of a table
+_ENTRY_DECIMALS = 4  # that have room in a matrix
 
 
 def page_template() -> Any:
@@ -44,12 +43,12 @@ def page(facts: dict[str, Any]) -> str:
         script=script,
         script_digest=digest,
         charts=_charts(facts),
-        most_bars=MOST_BARS,
-        abridged=partial(abridged, longest=_LONGEST_NAME),
+        most_bars=_MOST_BARS,
+        abridged=partial(abridged, longest=_LONGEST_IN_TABLE),
         percent=percent,
         figure=_figure,
         entry=_entry,
-        loading=loading,
+        loading=signed,
         level_styles=level_styles,
         label_errors="closefar label-errors" if facts["is_command_line"] else "closefar.find_label_errors",
     )
@@ -70,43 +69,40 @@ def _figure(value: float | None, form: str = ".3g") -> str:
 def _entry(value: float, largest: float) -> str:
     """An entry of a matrix to three digits of its largest one, so that the entries of a column line up."""
     decimals = 2 - math.floor(math.log10(largest))
-    if not 0 <= decimals <= _MOST_DECIMALS:
+    if not 0 <= decimals <= _ENTRY_DECIMALS:
         return digits(value, ".2g")
     text = f"{value:.{decimals}f}"
     return text if float(text) else text.removeprefix("-")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Inline SVG: a drawing, a plane with axes in it, and marks. Numbers and fixed words only, coloured by the page's
-# CSS.
+# Inline SVG: a drawing with axes, and marks in it. Numbers and fixed words only, coloured by the page's CSS.
 #
 # The drawings are as wide as a phone, so that text keeps its size there; the page may enlarge them.
 
 
-WIDTH = 340
+_DRAWING_WIDTH = 340  # pixels: a phone has 360 and more
+_TICK_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)  # between ticks, times a power of ten
+_MANTISSAS = ((1, 2, 5), (1, 3), (1,))  # of log scales, from narrow to wide
+_MOST_TICKS = 4  # whose texts have room on a narrow axis
 
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-_DIGITS = ((1, 2, 5), (1, 3), (1,))  # of log scales, from narrow to wide
+_Point = tuple[float, float]
+_Ticks = Iterable[tuple[float, str]]
 
 
-@dataclass(frozen=True)
-class Plane:
-    """A rectangle of the drawing and the ranges of numbers that it shows."""
+class _Chart:
+    """A rectangle of a drawing with the ranges of numbers that it shows, and what was drawn in it.
 
-    left: float
-    top: float
-    width: float
-    height: float
-    x_range: tuple[float, float]
-    y_range: tuple[float, float]
+    It is at `left` and `top`, `width` and `height` pixels large.  Several share one drawing by its `parts`.
+    """
 
-    @property
-    def right(self) -> float:
-        return self.left + self.width
-
-    @property
-    def bottom(self) -> float:
-        return self.top + self.height
+    def __init__(
+        self, place: tuple[float, float, float, float], x: _Point, y: _Point, parts: list[str] | None = None
+    ) -> None:
+        self.left, self.top, self.width, self.height = place
+        self.right, self.bottom = self.left + self.width, self.top + self.height
+        self.x_range, self.y_range = x, y
+        self.parts: list[str] = [] if parts is None else parts
 
     def x(self, value: float) -> float:
         low, high = self.x_range
@@ -116,71 +112,71 @@ class Plane:
         low, high = self.y_range
         return self.bottom - self.height * (value - low) / (high - low)
 
-    def x_axis(self, title: str, ticks: Iterable[tuple[float, str]] | None = None) -> list[str]:
+    def x_axis(self, title: str, ticks: _Ticks | None = None) -> None:
         """Lines across at the ticks, their texts below, and the title at the right below those."""
-        lines = [
-            f'<path class="grid" d="M{self.x(value):.1f} {self.top:.1f}V{self.bottom:.1f}"/>'
-            + label(self.x(value), self.bottom + 19, words, "middle")
-            for value, words in (_ticks(*self.x_range) if ticks is None else ticks)
-        ]
-        return [*lines, label(self.right, self.bottom + 37, title, "muted end")]
+        for value, words in _ticks(*self.x_range) if ticks is None else ticks:
+            self.parts.append(f'<path class="grid" d="M{self.x(value):.1f} {self.top:.1f}V{self.bottom:.1f}"/>')
+            self.text(self.x(value), self.bottom + 19, words, "middle")
+        self.text(self.right, self.bottom + 37, title, "muted end")
 
-    def y_axis(self, title: str, ticks: Iterable[tuple[float, str]] | None = None) -> list[str]:
+    def y_axis(self, title: str, ticks: _Ticks | None = None) -> None:
         """Lines across at the ticks, their texts at the left, and the title above."""
-        lines = [
-            f'<path class="grid" d="M{self.left:.1f} {self.y(value):.1f}H{self.right:.1f}"/>'
-            + label(self.left - 8, self.y(value) + 3, words, "end")
-            for value, words in (_ticks(*self.y_range) if ticks is None else ticks)
-        ]
-        return [*lines, label(2, self.top - 12, title, "muted")]
+        for value, words in _ticks(*self.y_range) if ticks is None else ticks:
+            self.parts.append(f'<path class="grid" d="M{self.left:.1f} {self.y(value):.1f}H{self.right:.1f}"/>')
+            self.text(self.left - 8, self.y(value) + 3, words, "end")
+        self.text(2, self.top - 12, title, "muted")
 
-    def line(self, points: Iterable[tuple[float, float]], kind: str, end: str = "") -> str:
+    def text(self, x: float, y: float, words: str, kind: str) -> None:
+        self.parts.append(_text(x, y, words, kind))
+
+    def line(self, points: Iterable[_Point], kind: str, end: str = "") -> None:
         places = "L".join(f"{self.x(x):.1f} {self.y(y):.1f}" for x, y in points)
-        return f'<path class="{kind}" d="M{places}{end}"/>'
+        self.parts.append(f'<path class="{kind}" d="M{places}{end}"/>')
 
-    def marks(self, points: Iterable[tuple[float, float]], kind: str) -> str:
+    def marks(self, points: Iterable[_Point], kind: str) -> None:
         """Round marks, in one path that takes few letters for each."""
         places = "".join(f"M{self.x(x):.1f} {self.y(y):.1f}h0" for x, y in points)
-        return f'<path class="marks {kind}" d="{places}"/>'
+        self.parts.append(f'<path class="marks {kind}" d="{places}"/>')
 
-    def dot(self, x: float, y: float, note: str, kind: str = "dot") -> str:
+    def dot(self, x: float, y: float, note: str, kind: str = "dot") -> None:
         place = f'cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="4.5"'
-        return f'<circle class="{kind}" {place}><title>{note}</title></circle>'
+        self.parts.append(f'<circle class="{kind}" {place}><title>{note}</title></circle>')
 
-    def upright(self, x: float, low: float, high: float, kind: str) -> str:
-        return f'<path class="{kind}" d="M{self.x(x):.1f} {self.y(low):.1f}V{self.y(high):.1f}"/>'
+    def upright(self, x: float, low: float, high: float, kind: str) -> None:
+        self.parts.append(f'<path class="{kind}" d="M{self.x(x):.1f} {self.y(low):.1f}V{self.y(high):.1f}"/>')
 
     def bars(
         self, edges: Sequence[float], counts: Sequence[float], unit: float, kind: str, what: str, base: float = 0.0
-    ) -> list[str]:
+    ) -> None:
         """A bar for each bin of a histogram, which is `unit` high for one, with its count in a note."""
-        found = []
         for low, high, n in zip(edges, edges[1:], counts, strict=False):
-            left, width = self.x(low), max(self.x(high) - self.x(low), 0.5)
             bottom, top = sorted((base, base + unit * n))
-            found.append(
-                f'<rect class="{kind}" x="{left:.1f}" y="{self.y(top):.1f}" width="{width:.1f}" '
+            self.parts.append(
+                f'<rect class="{kind}" x="{self.x(low):.1f}" y="{self.y(top):.1f}" '
+                f'width="{max(self.x(high) - self.x(low), 0.5):.1f}" '
                 f'height="{max(self.y(bottom) - self.y(top), 0.0):.1f}">'
                 f"<title>{low:.3g} to {high:.3g}: {n:,.6g}{what}</title></rect>"
             )
-        return found
 
-    def thresholds(self, thresholds: Sequence[float], name: str) -> list[str]:
+    def thresholds(self, thresholds: Sequence[float], name: str) -> None:
         """Lines at those thresholds that the axis has room for, and their name above the last."""
         shown = [threshold for threshold in thresholds if 0.0 < threshold < self.x_range[1]]
-        if not shown:
-            return []
-        place = min(max(self.x(shown[-1]), self.left + 90), self.right - 34)
-        lines = [self.upright(threshold, *self.y_range, "threshold") for threshold in shown]
-        return [*lines, label(place, self.top - 12, name, "middle")]
+        for threshold in shown:
+            self.upright(threshold, *self.y_range, "threshold")
+        if shown:
+            place = min(max(self.x(shown[-1]), self.left + 90), self.right - 34)
+            self.text(place, self.top - 12, name, "middle")
+
+    def drawing(self, name: str) -> str:
+        return _drawing(name, self.bottom + 44, self.parts)
 
 
-def drawing(name: str, height: float, parts: Iterable[str]) -> str:
+def _drawing(name: str, height: float, parts: Iterable[str]) -> str:
     """Put the parts in a drawing with a name for screen readers."""
-    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{name}">{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 {_DRAWING_WIDTH} {height:.0f}" role="img" aria-label="{name}">{"".join(parts)}</svg>'
 
 
-def label(x: float, y: float, words: str, kind: str) -> str:
+def _text(x: float, y: float, words: str, kind: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{words}</text>'
 
 
@@ -190,7 +186,7 @@ def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
         return [low]
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(nice * power for nice in _STEPS if nice * power >= rough * (1.0 - 1e-9))
+    step = next(nice * power for nice in _TICK_STEPS if nice * power >= rough * (1.0 - 1e-9))
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [index * step for index in range(first, last + 1)][: most + 1]
@@ -199,7 +195,7 @@ def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
 def log_ticks(low: float, high: float, most: int = 5) -> list[float]:
     """At most `most` round numbers from low to high, about equally far apart on a log scale."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for mantissas in _DIGITS:
+    for mantissas in _MANTISSAS:
         found = [digit * 10.0**power for power in powers for digit in mantissas if low <= digit * 10.0**power <= high]
         if len(found) <= most:
             return found
@@ -217,25 +213,26 @@ def _log_ticks(low: float, high: float) -> list[tuple[float, str]]:
 
 def _tick_text(value: float) -> str:
     """A round number in few letters."""
-    if value == 0:
-        return "0"
     if 1e4 <= abs(value) < 1e6:
         return f"{value / 1e3:g}k"
-    return f"{value:.4g}".replace("e+0", "e").replace("e-0", "e-")
+    return f"{value:.4g}".replace("e+0", "e").replace("e-0", "e-") if value else "0"
 
 
-MOST_BARS = 20
+# ---------------------------------------------------------------------------------------------------------------------
+# The drawing of each section, from its facts and those of the pairs.
 
-_ROW = 24
-_UNIT = (0.0, 1.0)
+
+_MOST_BARS = 20  # which fit on a screen
+
+# Columns of the bar charts, in pixels: the bars end where the widest number, such as 1.23e-05, still has room.
+_ROW_HEIGHT = 24  # of a line of text with room around it
+_BARS_LEFT, _BARS_RIGHT, _RANGE_RIGHT = 28, 178, 200  # of bars with two numbers, or with an interval, beside them
+_VALUE_RIGHT, _SHARE_RIGHT = 246, 336  # where numbers end
+
+_UNIT: _Point = (0.0, 1.0)  # of an axis of shares
 _QUARTERS = [(tick, f"{tick:.0%}") for tick in (0.0, 0.25, 0.5, 0.75, 1.0)]
+_SQUARE = (48, 28, 272, 272)  # with room for percentages at the left
 
-# Columns of the bar charts: the bars end where the widest number, such as 1.23e-05, still has room.
-_BARS_LEFT, _BARS_RIGHT = 28, 178
-_VALUE_RIGHT, _SHARE_RIGHT = 246, 336
-_RANGE_RIGHT = 200
-
-_MOST_TICKS = 4
 _LOG_RANGE = 4.0  # losses that differ by this factor have a log scale
 _FAR_WORSE = 4.0  # times as far above the lowest loss as the median is
 
@@ -245,99 +242,96 @@ _LEVELS_HEIGHT = 320.0  # of all of them
 
 def _spectrum_chart(part: dict[str, Any], _: dict[str, Any]) -> str:
     """The mean squared distance along each direction: one bar each with its value and the cumulative share."""
-    rows = part["rows"][:MOST_BARS]
+    rows = part["rows"][:_MOST_BARS]
     largest = max((row["value"] for row in rows), default=0.0) or 1.0
     parts = [
-        label(_BARS_LEFT, 15, "direction", "muted"),
-        label(_VALUE_RIGHT, 15, "mean squared distance", "muted end"),
-        label(_SHARE_RIGHT, 15, "cumulative", "muted end"),
+        _text(_BARS_LEFT, 15, "direction", "muted"),
+        _text(_VALUE_RIGHT, 15, "mean squared distance", "muted end"),
+        _text(_SHARE_RIGHT, 15, "cumulative", "muted end"),
     ]
     for index, row in enumerate(rows, start=1):
-        base = index * _ROW
+        base = index * _ROW_HEIGHT
         length = max((_BARS_RIGHT - _BARS_LEFT) * row["value"] / largest, 1.0)
         parts += [
-            label(_BARS_LEFT - 8, base + 16, f"{index}", "end"),
-            f'<rect class="bar" x="{_BARS_LEFT}" y="{base + 3}" width="{length:.1f}" height="{_ROW - 6}"/>',
-            label(_VALUE_RIGHT, base + 16, digits(row["value"]), "end"),
-            label(_SHARE_RIGHT, base + 16, f"{row['cumulative']:.1%}", "end"),
+            _text(_BARS_LEFT - 8, base + 16, f"{index}", "end"),
+            f'<rect class="bar" x="{_BARS_LEFT}" y="{base + 3}" width="{length:.1f}" height="{_ROW_HEIGHT - 6}"/>',
+            _text(_VALUE_RIGHT, base + 16, digits(row["value"]), "end"),
+            _text(_SHARE_RIGHT, base + 16, f"{row['cumulative']:.1%}", "end"),
         ]
-    return drawing("Bar chart of the mean squared distance along each direction", (len(rows) + 1) * _ROW + 4, parts)
+    height = (len(rows) + 1) * _ROW_HEIGHT + 4
+    return _drawing("Bar chart of the mean squared distance along each direction", height, parts)
 
 
 def _interval_chart(part: dict[str, Any], _: dict[str, Any]) -> str:
     """The mean squared distance along each direction with its interval, one line each."""
-    rows = part["directions"][:MOST_BARS]
+    rows = part["directions"][:_MOST_BARS]
     unit = (_RANGE_RIGHT - _BARS_LEFT) / (max((row["high"] for row in rows), default=0.0) or 1.0)
-    parts = [label(_BARS_LEFT, 15, "mean squared distance", "muted"), label(_SHARE_RIGHT, 15, "interval", "muted end")]
+    parts = [_text(_BARS_LEFT, 15, "mean squared distance", "muted"), _text(_SHARE_RIGHT, 15, "interval", "muted end")]
     for index, row in enumerate(rows, start=1):
-        middle = index * _ROW + 12
+        middle = index * _ROW_HEIGHT + 12
         low, at, high = (_BARS_LEFT + unit * row[name] for name in ("low", "estimate", "high"))
         parts += [
-            label(_BARS_LEFT - 8, middle + 4, f"{index}", "end"),
+            _text(_BARS_LEFT - 8, middle + 4, f"{index}", "end"),
             f'<path class="whisker" d="M{low:.1f} {middle}H{high:.1f}"/>',
             f'<circle class="dot" cx="{at:.1f}" cy="{middle}" r="4"/>',
-            label(_SHARE_RIGHT, middle + 4, f"{digits(row['low'])} to {digits(row['high'])}", "end"),
+            _text(_SHARE_RIGHT, middle + 4, f"{digits(row['low'])} to {digits(row['high'])}", "end"),
         ]
-    return drawing("Intervals of the mean squared distance along each direction", (len(rows) + 1) * _ROW + 4, parts)
+    height = (len(rows) + 1) * _ROW_HEIGHT + 4
+    return _drawing("Intervals of the mean squared distance along each direction", height, parts)
 
 
 def _distance_chart(part: dict[str, Any], pairs: dict[str, Any]) -> str:
-    """How many have each squared distance: far ones upwards and close ones downwards, or each level by itself."""
+    """How many have each squared distance: far ones upwards and close ones downwards, or each level separately."""
     if pairs["kind"] == Kind.COMPARISONS:
         return _difference_chart(part)
     if pairs["kind"] == Kind.LEVELS:
         return _level_chart(part)
     edges, close, far = part["edges"], part["close"], part["far"]
     most = max([*close, *far]) or 1.0
-    plane = Plane(46, 42, 284, 220, (0.0, edges[-1]), (-1.06 * most, 1.06 * most))
+    chart = _Chart((46, 42, 284, 220), (0.0, edges[-1]), (-1.06 * most, 1.06 * most))
     counts = [tick for tick in nice_ticks(0.0, most, 3) if tick > 0]
+    chart.x_axis("squared distance")
     ticks = [(0.0, "0"), *((sign * tick, _tick_text(tick)) for tick in counts for sign in (1.0, -1.0))]
-    parts = [
-        *plane.x_axis("squared distance"),
-        *plane.y_axis(f"{part['counted']} per bar", ticks),
-        *plane.bars(edges, far, 1.0, "far", " far"),
-        *plane.bars(edges, close, -1.0, "close", " close"),
-        plane.line([(0.0, 0.0), (edges[-1], 0.0)], "axis"),
-        label(plane.right, plane.top + 14, "labelled far ↑", "far-word end"),
-        label(plane.right, plane.bottom - 6, "labelled close ↓", "close-word end"),
-        *plane.thresholds([part["threshold"]], "threshold τ"),
-    ]
-    return drawing("Histogram of squared distances, close and far", plane.bottom + 44, parts)
+    chart.y_axis(f"{part['counted']} per bar", ticks)
+    chart.bars(edges, far, 1.0, "far", " far")
+    chart.bars(edges, close, -1.0, "close", " close")
+    chart.line([(0.0, 0.0), (edges[-1], 0.0)], "axis")
+    chart.text(chart.right, chart.top + 14, "labelled far ↑", "far-word end")
+    chart.text(chart.right, chart.bottom - 6, "labelled close ↓", "close-word end")
+    chart.thresholds([part["threshold"]], "threshold τ")
+    return chart.drawing("Histogram of squared distances, close and far")
 
 
 def _level_chart(part: dict[str, Any]) -> str:
     """A histogram for each level, closest at the bottom, each to its own scale, and lines at the thresholds."""
     edges, rows = part["edges"], part["levels"]
     styles, height = level_styles(len(rows)), min(_LEVEL_HEIGHT, _LEVELS_HEIGHT / len(rows))
-    plane = Plane(46, 42, 284, height * len(rows), (0.0, edges[-1]), (0.0, float(len(rows))))
-    parts = plane.x_axis("squared distance") + plane.y_axis("level", [])
+    chart = _Chart((46, 42, 284, height * len(rows)), (0.0, edges[-1]), (0.0, float(len(rows))))
+    chart.x_axis("squared distance")
+    chart.y_axis("level", [])
     for level, row in enumerate(rows):
         unit, what = 0.88 / (max(row["counts"]) or 1.0), f" of level {level}"
-        parts += [
-            *plane.bars(edges, row["counts"], unit, f"level {styles[level]}", what, base=level),
-            plane.line([(0.0, float(level)), (edges[-1], float(level))], "axis"),
-            label(plane.left - 8, plane.y(level) - 6, f"{level}", "end"),
-        ]
+        chart.bars(edges, row["counts"], unit, f"level {styles[level]}", what, base=level)
+        chart.line([(0.0, float(level)), (edges[-1], float(level))], "axis")
+        chart.text(chart.left - 8, chart.y(level) - 6, f"{level}", "end")
     shown = sum(0.0 < threshold < edges[-1] for threshold in part["thresholds"])
-    parts += plane.thresholds(part["thresholds"], "thresholds" if shown > 1 else "threshold")
-    return drawing("Histograms of squared distances by level, with the thresholds", plane.bottom + 44, parts)
+    chart.thresholds(part["thresholds"], "thresholds" if shown > 1 else "threshold")
+    return chart.drawing("Histograms of squared distances by level, with the thresholds")
 
 
 def _difference_chart(part: dict[str, Any]) -> str:
     """How many comparisons have each difference of squared distances; the metric contradicts those below zero."""
     edges, counts = part["edges"], part["counts"]
     most, half = max(counts) or 1.0, len(counts) // 2
-    plane = Plane(46, 42, 284, 200, (edges[0], edges[-1]), (0.0, 1.06 * most))
-    parts = [
-        *plane.x_axis("difference of squared distances"),
-        *plane.y_axis(f"{part['counted']} per bar", _ticks(0.0, most, _MOST_TICKS)),
-        *plane.bars(edges[: half + 1], counts[:half], 1.0, "far", ""),
-        *plane.bars(edges[half:], counts[half:], 1.0, "close", ""),
-        plane.upright(0.0, 0.0, 1.06 * most, "threshold"),
-        label(plane.left + 4, plane.top + 10, "contradicted", "far-word"),
-        label(plane.right, plane.top + 10, "agreed with", "close-word end"),
-    ]
-    return drawing("Histogram of the differences of squared distances of comparisons", plane.bottom + 44, parts)
+    chart = _Chart((46, 42, 284, 200), (edges[0], edges[-1]), (0.0, 1.06 * most))
+    chart.x_axis("difference of squared distances")
+    chart.y_axis(f"{part['counted']} per bar", _ticks(0.0, most, _MOST_TICKS))
+    chart.bars(edges[: half + 1], counts[:half], 1.0, "far", "")
+    chart.bars(edges[half:], counts[half:], 1.0, "close", "")
+    chart.upright(0.0, 0.0, 1.06 * most, "threshold")
+    chart.text(chart.left + 4, chart.top + 10, "contradicted", "far-word")
+    chart.text(chart.right, chart.top + 10, "agreed with", "close-word end")
+    return chart.drawing("Histogram of the differences of squared distances of comparisons")
 
 
 _CALIBRATION = {  # what is predicted and observed, and the name of the drawing
@@ -349,42 +343,40 @@ _CALIBRATION = {  # what is predicted and observed, and the name of the drawing
 
 def _calibration_chart(part: dict[str, Any], pairs: dict[str, Any]) -> str:
     """Observed shares with their intervals against predicted probabilities, and the diagonal of perfect agreement."""
-    plane, (predicted, observed, name) = Plane(48, 28, 272, 272, _UNIT, _UNIT), _CALIBRATION[Kind(pairs["kind"])]
-    parts = plane.x_axis(f"predicted {predicted}", _QUARTERS) + plane.y_axis(f"observed {observed}", _QUARTERS)
-    parts.append(plane.line([(0.0, 0.0), (1.0, 1.0)], "diagonal"))
+    chart, (predicted, observed, name) = _Chart(_SQUARE, _UNIT, _UNIT), _CALIBRATION[Kind(pairs["kind"])]
+    chart.x_axis(f"predicted {predicted}", _QUARTERS)
+    chart.y_axis(f"observed {observed}", _QUARTERS)
+    chart.line([(0.0, 0.0), (1.0, 1.0)], "diagonal")
     for row in part["bins"]:
         note, style = f"{row['count']:,} predicted {row['predicted']:.1%}, observed {row['observed']:.1%}", ""
         if "level" in row:
             note, style = f"level {row['level']} or higher: {note}", _level_class(row["level"], pairs)
-        parts += [
-            plane.upright(row["predicted"], row["low"], row["high"], f"whisker{style}"),
-            plane.dot(row["predicted"], row["observed"], note, f"dot{style}"),
-        ]
-    return drawing(name, plane.bottom + 44, parts)
+        chart.upright(row["predicted"], row["low"], row["high"], f"whisker{style}")
+        chart.dot(row["predicted"], row["observed"], note, f"dot{style}")
+    return chart.drawing(name)
 
 
 def _roc_chart(part: dict[str, Any], pairs: dict[str, Any]) -> str:
     """The curve, the diagonal of chance, and where the learned threshold is; for levels the curve of each threshold."""
-    is_graded = "curves" in part
-    curves = [list(zip(each["false_far"], each["true_far"], strict=True)) for each in part.get("curves", [part])]
+    is_graded, chart = "curves" in part, _Chart(_SQUARE, _UNIT, _UNIT)
     positive, negative, area = "far predicted far", "close predicted far", "AUC"
     if is_graded:
         positive, negative, area = "level k or higher", "lower level predicted higher", "mean AUC"
-    plane = Plane(48, 28, 272, 272, _UNIT, _UNIT)
-    parts = plane.x_axis(f"false positive rate ({negative})", _QUARTERS)
-    parts += plane.y_axis(f"true positive rate ({positive})", _QUARTERS)
+    chart.x_axis(f"false positive rate ({negative})", _QUARTERS)
+    chart.y_axis(f"true positive rate ({positive})", _QUARTERS)
+    curves = [list(zip(each["false_far"], each["true_far"], strict=True)) for each in part.get("curves", [part])]
     if not is_graded:
-        parts.append(plane.line([(0.0, 0.0), (1.0, 0.0), *reversed(curves[0])], "under", "Z"))
-    parts.append(plane.line([(0.0, 0.0), (1.0, 1.0)], "diagonal"))
-    if is_graded:
-        styles = [_level_class(each["level"], pairs) for each in part["curves"]]
-        parts += [plane.line(curve, f"curve{style}") for curve, style in zip(curves, styles, strict=True)]
-    else:
+        chart.line([(0.0, 0.0), (1.0, 0.0), *reversed(curves[0])], "under", "Z")
+    chart.line([(0.0, 0.0), (1.0, 1.0)], "diagonal")
+    styles = [_level_class(each["level"], pairs) for each in part["curves"]] if is_graded else [""]
+    for curve, style in zip(curves, styles, strict=True):
+        chart.line(curve, f"curve{style}")
+    if not is_graded:
         here = part["at_threshold"]
         note = f"at the threshold: true positives {here['true_far']:.1%}, false positives {here['false_far']:.1%}"
-        parts += [plane.line(curves[0], "curve"), plane.dot(here["false_far"], here["true_far"], note)]
-    parts.append(label(plane.right - 10, plane.bottom - 14, f"{area} {part['auc']:.3f}", "end"))
-    return drawing("ROC curve of each threshold" if is_graded else "ROC curve", plane.bottom + 44, parts)
+        chart.dot(here["false_far"], here["true_far"], note)
+    chart.text(chart.right - 10, chart.bottom - 14, f"{area} {part['auc']:.3f}", "end")
+    return chart.drawing("ROC curve of each threshold" if is_graded else "ROC curve")
 
 
 def _level_class(level: int, pairs: dict[str, Any]) -> str:
@@ -395,24 +387,20 @@ def _noise_chart(part: dict[str, Any], _: dict[str, Any]) -> str:
     """Observed minus expected share by margin, and the band in which 95% of such differences lie."""
     rows, is_compared = part["bins"], part["question"] == "comparisons"
     share = "share agreeing" if is_compared else "share above τ" if part["question"] else "share far"
-    margin = "difference of squared distances" if is_compared else "squared distance minus τ"
     points = [(row["margin"], row["observed"] - row["expected"]) for row in rows]
     lower, upper = ([(row["margin"], sign * 1.96 * row["error"]) for row in rows] for sign in (-1.0, 1.0))
     reach = 1.1 * max(abs(y) for _, y in (*points, *upper)) or 0.01
     pad = 0.04 * (points[-1][0] - points[0][0])
-    plane = Plane(62, 28, 266, 170, (points[0][0] - pad, points[-1][0] + pad), (-reach, reach))
+    chart = _Chart((62, 28, 266, 170), (points[0][0] - pad, points[-1][0] + pad), (-reach, reach))
+    chart.x_axis(f"margin: {'difference of squared distances' if is_compared else 'squared distance minus τ'}")
     y_ticks = [(tick, f"{100.0 * tick:+.3g}%" if tick else "0") for tick in nice_ticks(-reach, reach, 4)]
-    parts = [
-        *plane.x_axis(f"margin: {margin}"),
-        *plane.y_axis(f"{share}: observed minus expected", y_ticks),
-        plane.line([*lower, *reversed(upper)], "band", "Z"),
-        plane.line([(plane.x_range[0], 0.0), (plane.x_range[1], 0.0)], "axis"),
-        plane.line(points, "curve"),
-    ]
+    chart.y_axis(f"{share}: observed minus expected", y_ticks)
+    chart.line([*lower, *reversed(upper)], "band", "Z")
+    chart.line([(end, 0.0) for end in chart.x_range], "axis")
+    chart.line(points, "curve")
     for row, (x, y) in zip(rows, points, strict=True):
-        note = f"{row['count']:,.6g}: observed {row['observed']:.1%}, expected {row['expected']:.1%}"
-        parts.append(plane.dot(x, y, note))
-    return drawing(f"Observed minus expected {share} by margin", plane.bottom + 44, parts)
+        chart.dot(x, y, f"{row['count']:,.6g}: observed {row['observed']:.1%}, expected {row['expected']:.1%}")
+    return chart.drawing(f"Observed minus expected {share} by margin")
 
 
 def path_chart(part: dict[str, Any]) -> str:
@@ -420,37 +408,37 @@ def path_chart(part: dict[str, Any]) -> str:
     lines, plain, chosen = part["lines"], part["plain"], part["chosen"]
     rows = [row for line in lines for row in line["rows"]]
     alphas = [row["alpha"] for row in rows] + ([] if chosen is None else [chosen])
-    losses = [row["loss"] for row in rows]
+    median = sorted(row["loss"] for row in rows)[len(rows) // 2]
     lowest = min(row["loss"] - row["standard_error"] for row in rows)
     highest = max(row["loss"] + row["standard_error"] for row in rows)
     # What is far worse than most would flatten the others: it is drawn at the upper edge.
-    highest = min(highest, max(lowest + _FAR_WORSE * (sorted(losses)[len(losses) // 2] - lowest), lowest + 1e-3))
+    highest = min(highest, max(lowest + _FAR_WORSE * (median - lowest), lowest + 1e-3))
     if plain is not None:
         lowest, highest = min(lowest, plain["loss"]), max(highest, plain["loss"])
     pad = max(0.08 * (highest - lowest), 1e-3)
-    ends = [math.log10(min(alphas)), math.log10(max(alphas))]
-    room = 0.06 * (ends[1] - ends[0]) or 0.1
-    plane = Plane(54, 42, 270, 190, (ends[0] - room, ends[1] + room), (lowest - pad, highest + pad))
-    low, high = plane.x_range
-    parts = plane.x_axis("alpha", _log_ticks(10.0**low, 10.0**high))
-    parts += plane.y_axis("held-out loss", _ticks(*plane.y_range, _MOST_TICKS))
+    left, right = math.log10(min(alphas)), math.log10(max(alphas))
+    room = 0.06 * (right - left) or 0.1
+    low, high = left - room, right + room
+    chart = _Chart((54, 42, 270, 190), (low, high), (lowest - pad, highest + pad))
+    chart.x_axis("alpha", _log_ticks(10.0**low, 10.0**high))
+    chart.y_axis("held-out loss", _ticks(*chart.y_range, _MOST_TICKS))
     if plain is not None:
-        parts.append(plane.line([(low, plain["loss"]), (high, plain["loss"])], "diagonal"))
+        chart.line([(low, plain["loss"]), (high, plain["loss"])], "diagonal")
     if chosen is not None:
-        parts.append(plane.upright(math.log10(chosen), *plane.y_range, "threshold"))
-        parts.append(label(max(plane.x(math.log10(chosen)), plane.left + 60), plane.top - 12, "chosen", "middle"))
+        chart.upright(math.log10(chosen), *chart.y_range, "threshold")
+        chart.text(max(chart.x(math.log10(chosen)), chart.left + 60), chart.top - 12, "chosen", "middle")
+    least, most = chart.y_range
     for line in lines:
-        places = [(math.log10(row["alpha"]), min(row["loss"], plane.y_range[1])) for row in line["rows"]]
-        parts.append(f'<g class="{line["style"]}">{plane.line(places, "path")}')
+        places = [(math.log10(row["alpha"]), min(row["loss"], most)) for row in line["rows"]]
+        chart.parts.append(f'<g class="{line["style"]}">')
+        chart.line(places, "path")
         for (x, y), row in zip(places, line["rows"], strict=True):
             error = row["standard_error"]
+            chart.upright(x, max(y - error, least), min(y + error, most), "error")
             note = f"alpha {row['alpha']:.3g}: loss {row['loss']:.4f}, accuracy {row['accuracy']:.1%}"
-            parts += [
-                plane.upright(x, max(y - error, plane.y_range[0]), min(y + error, plane.y_range[1]), "error"),
-                plane.dot(x, y, note, "spot"),
-            ]
-        parts.append("</g>")
-    return drawing("Held-out loss against alpha", plane.bottom + 44, parts)
+            chart.dot(x, y, note, "spot")
+        chart.parts.append("</g>")
+    return chart.drawing("Held-out loss against alpha")
 
 
 def _learning_chart(part: dict[str, Any], _: dict[str, Any]) -> str:
@@ -462,35 +450,33 @@ def _learning_chart(part: dict[str, Any], _: dict[str, Any]) -> str:
         loss_ticks = _log_ticks(least, most)
         logs = ("loss", "loss_low", "loss_high")
         rows = [{**row, **{name: math.log10(row[name]) for name in logs}} for row in rows]
-    upper, lower = _growth_plane(rows, "accuracy", 28, (0.0, 1.0)), _growth_plane(rows, "loss", 204, None)
+    upper = _learning_part(rows, "accuracy", 28, _UNIT, [])
+    lower = _learning_part(rows, "loss", 204, (-math.inf, math.inf), upper.parts)
     low, high = upper.y_range
     percents = [(tick / 100.0, f"{tick:.4g}%") for tick in nice_ticks(100.0 * low, 100.0 * high, _MOST_TICKS)]
-    parts = upper.y_axis(f"accuracy on unseen {term}s", percents)
-    loss_ticks = loss_ticks or _ticks(*lower.y_range, _MOST_TICKS)
-    parts += lower.y_axis(f"loss on unseen {term}s (nats per {term})", loss_ticks)
+    upper.y_axis(f"accuracy on unseen {term}s", percents)
+    lower.y_axis(f"loss on unseen {term}s (nats per {term})", loss_ticks or _ticks(*lower.y_range, _MOST_TICKS))
     sizes = [row["n_pairs"] for row in rows]
     size_texts = [f"{n:,}" if n < 100_000 else f"{n / 1000:,.0f}k" for n in sizes]
-    parts += lower.x_axis(f"training {part['noun']}s", enumerate(size_texts))
-    for plane, name in ((upper, "accuracy"), (lower, "loss")):
-        parts.append(plane.line([(step, row[name]) for step, row in enumerate(rows)], "curve"))
+    lower.x_axis(f"training {part['noun']}s", enumerate(size_texts))
+    for chart, name in ((upper, "accuracy"), (lower, "loss")):
+        chart.line([(step, row[name]) for step, row in enumerate(rows)], "curve")
         for step, row in enumerate(rows):
+            chart.upright(step, row[f"{name}_low"], row[f"{name}_high"], "whisker")
             note = f"{row['n_pairs']:,} for training: {name} {part['rows'][step][name]:.4g}"
-            parts += [
-                plane.upright(step, row[f"{name}_low"], row[f"{name}_high"], "whisker"),
-                plane.dot(step, row[name], note),
-            ]
-    return drawing(f"Learning curve: accuracy and loss on unseen {term}s", lower.bottom + 44, parts)
+            chart.dot(step, row[name], note)
+    return lower.drawing(f"Learning curve: accuracy and loss on unseen {term}s")
 
 
-def _growth_plane(rows: list[dict[str, Any]], name: str, top: float, limits: tuple[float, float] | None) -> Plane:
+def _learning_part(rows: list[dict[str, Any]], name: str, top: float, limits: _Point, parts: list[str]) -> _Chart:
     low, high = min(row[f"{name}_low"] for row in rows), max(row[f"{name}_high"] for row in rows)
     pad = 0.08 * (high - low) or 0.02 * max(abs(high), 1e-3)
-    least, most = limits or (low - pad, high + pad)
-    return Plane(54, top, 270, 130, (-0.3, len(rows) - 0.7), (max(low - pad, least), min(high + pad, most)))
+    y_range = max(low - pad, limits[0]), min(high + pad, limits[1])
+    return _Chart((54, top, 270, 130), (-0.3, len(rows) - 0.7), y_range, parts)
 
 
-_LEFT, _TOP, _ROOM, _MOST_HIGH, _LEAST_HIGH = 40.0, 34.0, 290.0, 330.0, 110.0
-_STRIP = 130.0  # the height of a map of one direction
+# Pixels of a map: where it begins, its width, and how high it is at most, at least, and with one direction.
+_MAP_LEFT, _MAP_TOP, _MAP_WIDTH, _MOST_HIGH, _LEAST_HIGH, _STRIP = 40.0, 34.0, 290.0, 330.0, 110.0, 130.0
 _SHOWN = 0.995  # of the marks are within the frame, at least
 _MANY_MARKS = 600  # above which they are smaller
 
@@ -505,22 +491,22 @@ def _map_chart(part: dict[str, Any], _: dict[str, Any]) -> str:
         lanes = "radius" in part
         golden = 0.5 * (np.sqrt(5.0) - 1.0)
         up = np.mod(golden * np.arange(1, len(across) + 1), 1.0) + 1.2 * codes * lanes
-        top = 1.2 * (len(part["groups"]) if lanes else 1) - 0.1
-        plane = Plane(_LEFT, _TOP, _ROOM, _STRIP, (left, right), (-0.1, top))
+        low, high = -0.1, 1.2 * (len(part["groups"]) if lanes else 1) - 0.1
+        height = _STRIP
     else:
         # Both axes to the same scale, with room for the threshold around its centre.
         up = np.array(part["y"])
         low, high = _map_range(part, radii, up)
-        unit = min(_ROOM / (right - left), _MOST_HIGH / (high - low))
-        tall = max(_LEAST_HIGH / unit, high - low)
-        x_range = _widened(part, left, right, _ROOM / unit)
-        plane = Plane(_LEFT, _TOP, _ROOM, unit * tall, x_range, _widened(part, low, high, tall))
+        unit = min(_MAP_WIDTH / (right - left), _MOST_HIGH / (high - low))
+        height = unit * max(_LEAST_HIGH / unit, high - low)
+        left, right = _widened(part, left, right, _MAP_WIDTH / unit)
+        low, high = _widened(part, low, high, max(_LEAST_HIGH / unit, high - low))
+    chart = _Chart((_MAP_LEFT, _MAP_TOP, _MAP_WIDTH, height), (left, right), (low, high))
     titles = [f"direction {place} ({share:.1%})" for place, share in enumerate(part["shares"], start=1)]
     titles = titles if part["signed"] else [f"difference along {title}" for title in titles]
-    parts = plane.x_axis(titles[0])
+    chart.x_axis(titles[0])
     if part["y"] is not None:
-        parts += plane.y_axis(titles[1])
-    (left, right), (low, high) = plane.x_range, plane.y_range
+        chart.y_axis(titles[1])
     inside = (left <= across) & (across <= right) & (low <= up) & (up <= high)
     size = "small" if len(across) > _MANY_MARKS else ""
     ringed = np.isin(np.arange(len(across)), part["suspects"])
@@ -529,12 +515,12 @@ def _map_chart(part: dict[str, Any], _: dict[str, Any]) -> str:
             for code, group in enumerate(part["groups"]):
                 which = chosen & (codes == code)
                 if np.any(which):
-                    parts.append(plane.marks(zip(across[which], up[which], strict=True), f"{kind} {group['style']}"))
-    parts += _map_threshold(part, radii, plane)
-    return drawing(f"Map of the {part['noun']}s along the strongest directions", plane.bottom + 44, parts)
+                    chart.marks(zip(across[which], up[which], strict=True), f"{kind} {group['style']}")
+    _draw_threshold(part, radii, chart)
+    return chart.drawing(f"Map of the {part['noun']}s along the strongest directions")
 
 
-def _map_range(part: dict[str, Any], radii: Sequence[float], values: FloatArray) -> tuple[float, float]:
+def _map_range(part: dict[str, Any], radii: Sequence[float], values: FloatArray) -> _Point:
     radius = max(radii, default=0.0)
     ends = np.quantile(values, [1.0 - _SHOWN, _SHOWN]) if len(values) else np.zeros(2)
     low, high = min(float(ends[0]), -1.1 * radius), max(float(ends[1]), 1.1 * radius)
@@ -542,33 +528,30 @@ def _map_range(part: dict[str, Any], radii: Sequence[float], values: FloatArray)
     return (low - pad, high + pad) if part["signed"] else (0.0, high + pad)
 
 
-def _widened(part: dict[str, Any], low: float, high: float, width: float) -> tuple[float, float]:
+def _widened(part: dict[str, Any], low: float, high: float, width: float) -> _Point:
     """The range with more room: on both sides, or above where zero is the end."""
     more = max(width - (high - low), 0.0)
     return (low - more / 2.0, high + more / 2.0) if part["signed"] else (low, high + more)
 
 
-def _map_threshold(part: dict[str, Any], radii: Sequence[float], plane: Plane) -> list[str]:
+def _draw_threshold(part: dict[str, Any], radii: Sequence[float], chart: _Chart) -> None:
     """A circle around zero, or lines where there is one direction; on a map of points a bar of that length."""
-    if radii and part["y"] is None:
-        ends = [end for radius in radii for end in (radius, -radius) if plane.x_range[0] <= end <= plane.x_range[1]]
-        return [plane.upright(end, *plane.y_range, kind) for end in ends for kind in ("halo", "threshold")]
-    if radii:
-        angles = np.linspace(0.0, 2.0 * np.pi if part["signed"] else 0.5 * np.pi, 73)
-        unit = np.column_stack([np.cos(angles), np.sin(angles)])
-        return [plane.line((radius * unit).tolist(), kind) for radius in radii for kind in ("halo", "threshold")]
-    if part.get("length") is None:
-        return []
-    pixels = plane.x(part["length"]) - plane.x(0.0)
-    if pixels > plane.width:
-        return []
-    return [
-        f'<path class="bar-line" d="M{WIDTH - 10.0 - pixels:.1f} 24V18H{WIDTH - 10.0:.1f}V24"/>',
-        label(WIDTH - 10.0, 12, "threshold distance √τ", "end"),
-    ]
+    angles = np.linspace(0.0, 2.0 * np.pi if part["signed"] else 0.5 * np.pi, 73)
+    for radius in radii:
+        circle = (radius * np.column_stack([np.cos(angles), np.sin(angles)])).tolist()
+        for end in (radius, -radius) if part["y"] is None else ():
+            if chart.x_range[0] <= end <= chart.x_range[1]:
+                chart.upright(end, *chart.y_range, "halo")
+                chart.upright(end, *chart.y_range, "threshold")
+        for kind in ("halo", "threshold") if part["y"] is not None else ():
+            chart.line(circle, kind)
+    if part.get("length") is not None:
+        pixels, right = chart.x(part["length"]) - chart.x(0.0), _DRAWING_WIDTH - 10.0
+        if pixels <= chart.width:
+            chart.parts.append(f'<path class="bar-line" d="M{right - pixels:.1f} 24V18H{right:.1f}V24"/>')
+            chart.text(right, 12, "threshold distance √τ", "end")
 
 
-# The drawing of each section, from its facts and those of the pairs.
 _CHARTS: dict[str, Callable[[dict[str, Any], dict[str, Any]], str]] = {
     "distances": _distance_chart,
     "calibration": _calibration_chart,
@@ -595,17 +578,17 @@ def _charts(facts: dict[str, Any]) -> dict[str, str]:
 # The report as text: Markdown that reads well as it is.
 
 
-_WIDTH = 100
-_MOST_LOADINGS = 5
-_MOST_DIRECTIONS = 3
+_LINE = 100  # letters
+_LOADINGS_WORDED = 5  # of a direction, in a line or two
+_DIRECTIONS_WORDED = 3  # the others are in the JSON form
 
 
 def text(facts: dict[str, Any]) -> str:
     """Return the text of the dict of `summarize`."""
     lines = [
-        f"# {short(facts['title'], _WIDTH)}",
+        f"# {short(facts['title'], _LINE)}",
         "",
-        *(f"* {item['name']}: {short(item['value'], _WIDTH)}" for item in facts["about"]),
+        *(f"* {item['name']}: {short(item['value'], _LINE)}" for item in facts["about"]),
     ]
     lines += ["", *_paragraph(facts["sentence"]), *_paragraph(facts["pairs"]["words"])]
     if facts["choice"] is not None:
@@ -664,7 +647,7 @@ def _said(part: dict[str, Any]) -> str:
 
 
 def _paragraph(words: str) -> list[str]:
-    return [*textwrap.wrap(" ".join(words.split()), _WIDTH, break_long_words=False, break_on_hyphens=False), ""]
+    return [*textwrap.wrap(" ".join(words.split()), _LINE, break_long_words=False, break_on_hyphens=False), ""]
 
 
 def _fence(content: str, language: str = "") -> str:
@@ -736,9 +719,9 @@ def _annotators(part: dict[str, Any]) -> str:
 
 def _directions(part: dict[str, Any]) -> list[str]:
     lines = []
-    for number, row in enumerate(part["rows"][:_MOST_DIRECTIONS], start=1):
-        order = sorted(range(len(row["loadings"])), key=lambda index: -abs(row["loadings"][index]))[:_MOST_LOADINGS]
-        words = ", ".join(f"{short(part['features'][index])} {loading(row['loadings'][index])}" for index in order)
+    for number, row in enumerate(part["rows"][:_DIRECTIONS_WORDED], start=1):
+        order = sorted(range(len(row["loadings"])), key=lambda index: -abs(row["loadings"][index]))[:_LOADINGS_WORDED]
+        words = ", ".join(f"{short(part['features'][index])} {signed(row['loadings'][index])}" for index in order)
         lines.append(f"Direction {number} explains {percent(row['share'])} of the mean squared distance: {words}.")
     return lines
 

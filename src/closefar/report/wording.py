@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from closefar.errors import command_words, either
 
-_LONGEST_NAME = 40
+_LONGEST_IN_SENTENCE = 40  # letters: less than half a line
 _RIGHT_TO_LEFT = {"R", "AL", "AN"}
 _FIRST_STRONG_ISOLATE, _POP_ISOLATE = "\u2068", "\u2069"
 
@@ -33,7 +33,7 @@ def count(n: float, noun: str) -> str:
     return f"{n:,.0f} {noun}" + ("" if n == 1 else "s")
 
 
-def number(value: float) -> str:
+def rounded(value: float) -> str:
     """Three digits."""
     return f"{value:.3g}"
 
@@ -43,13 +43,13 @@ def digits(value: float, form: str = ".3g") -> str:
     return format(value, form.replace(".", "#.")).removesuffix(".") if value else "0"
 
 
-def loading(value: float) -> str:
+def signed(value: float) -> str:
     """Two decimals with a sign, and zero without one."""
     text = f"{value:+.2f}"
     return "0.00" if text in ("-0.00", "+0.00") else text
 
 
-def listed(words: Sequence[str]) -> str:
+def with_and(words: Sequence[str]) -> str:
     """Return "a", "a and b", "a, b and c"."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
@@ -71,8 +71,8 @@ def abridged(words: str, longest: int) -> str:
     return f"{words[: longest - end - 1].rstrip()}…{words[-end:].lstrip()}"
 
 
-def short(name: str, longest: int = _LONGEST_NAME) -> str:
-    """A name fit for a sentence: one line, not too long, and without power over the direction of what follows."""
+def short(name: str, longest: int = _LONGEST_IN_SENTENCE) -> str:
+    """A name fit for a sentence: one line, not too long, without bidirectional control characters."""
     printable = "".join(letter if letter.isprintable() else " " for letter in name)
     words = abridged(" ".join(printable.split()), longest) or "(no name)"
     if any(unicodedata.bidirectional(letter) in _RIGHT_TO_LEFT for letter in words):

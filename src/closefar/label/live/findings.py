@@ -18,7 +18,7 @@ from closefar.label.live.quality import quality
 from closefar.label.live.reserved import measures_quality
 from closefar.label.task import Task, TaskKind
 from closefar.model import Metric, loadings
-from closefar.plain import plain
+from closefar.plain import to_jsonable
 from closefar.tables import RecordedAnswers
 
 # Learning starts with so many answers.
@@ -86,7 +86,7 @@ def findings_of(
     )
     if isinstance(learned, Learned):
         found.update(_of_metric(answers, given, learned, feature_names, task, previous))
-    checked: dict[str, Any] = plain(found, finite=True)
+    checked: dict[str, Any] = to_jsonable(found, finite=True)
     return checked
 
 
