@@ -18,25 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
-from scipy.special import logsumexp
+from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray, is_dask, numbered, take_rows, to_numpy
+from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray, is_dask, numbered
 from closefar.errors import either
 from closefar.fitting import (
     Fit,
     Learner,
-    Scorer,
     Scores,
     Settings,
     count_parameters,
     fit_from,
     is_near_parts,
+    joined,
     refit_part,
+    score,
 )
 from closefar.fitting import fit as fit_to
 from closefar.judgements import (
@@ -44,9 +45,7 @@ from closefar.judgements import (
     Kind,
     Partition,
     Partitions,
-    Sides,
     Split,
-    Tuples,
     counted_partitions,
     effective_number,
     is_partitioned,
@@ -58,9 +57,9 @@ from closefar.judgements import (
 )
 from closefar.judgements.pairs import words_for_sample
 from closefar.model import Metric, Scored, ScoredLevels
-from closefar.model.thresholds import level_flips
-from closefar.noise import Noise, interval_losses
-from closefar.questions.dependence import Dependence
+from closefar.noise import Noise
+from closefar.plain import format_table
+from closefar.questions.dependence import Dependence, points_of_legs
 from closefar.questions.goodness_of_fit import check_noise_if_possible, sides_of, two_sided, weighted_bins, wilson
 from closefar.questions.likelihood import LabelModel
 from closefar.questions.moves import SideErrors
@@ -291,7 +290,9 @@ def margins_of_places(fit: Fit, judgements: Judgements, groups: NDArray[Any] | N
     if len(groups) > _MOST_PLACED_PAIRS:
         return None
     index = numbered(groups)[0].reshape(-1, 2)
-    n, points = len(index), _points(judgements, index)
+    n = len(index)
+    points = np.stack(points_of_legs(judgements), axis=1).reshape(index.size, -1)
+    points = points[np.unique(index, return_index=True)[1]]
     scales = np.maximum(points.std(axis=0), TINY)
     points = (points - points.mean(axis=0)) / scales
     differences = csr_array((np.tile([1.0, -1.0], n), (np.repeat(np.arange(n), 2), index.ravel())), (n, len(points)))
@@ -318,15 +319,6 @@ def _folds(which: IndexArray, count: int) -> list[tuple[IndexArray, IndexArray]]
     """Folds that keep all labels of one pair together."""
     fold = (np.random.default_rng(0).permutation(int(which.max()) + 1) % count)[which]
     return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(count)]
-
-
-def _points(judgements: Judgements, index: IndexArray) -> FloatArray:
-    """The points by their numbers."""
-    rows, places = np.divmod(np.unique(index, return_index=True)[1], index.shape[1])
-    data = judgements.data
-    if isinstance(data, Tuples):
-        return np.asarray(to_numpy(data.points)[to_numpy(data.index)[rows, places]], dtype=np.float64)
-    return np.asarray(to_numpy(take_rows(data, rows))[np.arange(len(rows)), places], dtype=np.float64)
 
 
 def _best_prices(pairs: _PlacedPairs, start: FloatArray, which: IndexArray) -> tuple[float, float]:
@@ -474,63 +466,15 @@ def _sum_of_products(values: FloatArray, dependence: Dependence) -> float:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The judge of a label: a pair truly lies outside its level, below the lower or above the upper end.
+# Verdicts on labels: does a pair truly lie outside its level, below the lower or above the upper end?
 #
 # Close and far, and both answers to a comparison, are two levels, each of which has one end.
 
 
-# Margins are limited to this many standard errors: beyond that nothing changes, and squares do not overflow.
-_LARGEST_Z = 1e6
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """The judgements that are judged, and those that fits are made to.
-
-    These are the same, unless the comparisons that are attached to pairs are judged.
-    """
-
-    whole: Judgements
-    are_attached: bool = False
-
-    @property
-    def judgements(self) -> Judgements:
-        """Those that are judged."""
-        if not self.are_attached:
-            return self.whole
-        assert self.whole.comparisons is not None
-        return self.whole.comparisons
-
-    def __len__(self) -> int:
-        return len(self.judgements)
-
-    def training(self, rows: IndexArray) -> Judgements:
-        """What a fit is made to, if it sees these of the judgements that are judged."""
-        if not self.are_attached:
-            return self.whole.take(rows)
-        return replace(self.whole, comparisons=self.judgements.take(rows))
-
-
-@dataclass(frozen=True, eq=False)
-class _Ends:
-    """How far a squared distance is above the lower, and below the upper end of a level, and the errors of both."""
-
-    above: FloatArray
-    below: FloatArray
-    above_error: FloatArray
-    below_error: FloatArray
-
-    @classmethod
-    def of(cls, codes: IndexArray, margins: FloatArray, errors: FloatArray) -> _Ends:
-        n, last = margins.shape
-        rows = np.arange(n)
-        lower, upper = np.maximum(codes - 1, 0), np.minimum(codes, last - 1)
-        return cls(
-            np.where(codes >= 1, margins[rows, lower], np.inf),
-            np.where(codes < last, -margins[rows, upper], np.inf),
-            errors[rows, lower],
-            errors[rows, upper],
-        )
+# Gauss-Legendre nodes for the mean likelihood of a label on one side of an end: P(wrong) is then within 1e-3 of the
+# integral for every noise.
+_N_NODES = 16
+_LARGEST_Z = 40.0  # the normal distribution has nothing beyond that in double precision
 
 
 @dataclass(frozen=True)
@@ -538,172 +482,124 @@ class Verdicts:
     """The margin of each judgement, its standard error, and the probability that it truly lies outside its level.
 
     The margin is the one from the end of its level that is nearest, or furthest on the wrong side.  `agreement` is
-    positive if the label agrees with it, and `margins` are those from all thresholds, a column each.  `is_new` is true
-    for labels that the fit that judged them has not seen.
+    positive if the label agrees with it.  `is_new` is true for labels that the fit that judged them has not seen, and
+    `scores` are the judgements scored by those fits.
     """
 
+    scores: Scores
     margin: FloatArray
     error: FloatArray
     agreement: FloatArray
     probability: FloatArray
-    margins: FloatArray
     is_new: BoolArray
 
     @classmethod
-    def of(
-        cls, codes: IndexArray, margins: FloatArray, errors: FloatArray, probability: FloatArray, is_new: BoolArray
-    ) -> Verdicts:
-        """Verdicts on these levels; `margins` and `errors` have a column for each threshold."""
-        ends = _Ends.of(codes, margins, errors)
-        is_lower = ends.above <= ends.below
-        return cls(
-            np.where(is_lower, ends.above, -ends.below),
-            np.where(is_lower, ends.above_error, ends.below_error),
-            np.where(is_lower, ends.above, ends.below),
-            probability,
-            margins,
-            is_new,
+    def of(cls, scores: Scores, errors: FloatArray, is_new: BoolArray) -> Verdicts:
+        """Verdicts on scored judgements; `errors` of their margins have a column for each threshold.
+
+        The probability is that of the normal distribution of the true squared distance beyond either end of the level.
+        A new label is further evidence: by Bayes' rule, its likelihood is averaged over the distribution, on either
+        side of each end.
+        """
+        codes, margins = scores.judgements.codes, _margins(scores)
+        rows, last = np.arange(len(codes)), margins.shape[1]
+        lower, upper = np.maximum(codes - 1, 0), np.minimum(codes, last - 1)
+        above = np.where(codes >= 1, margins[rows, lower], np.inf)
+        below = np.where(codes < last, -margins[rows, upper], np.inf)
+        is_lower = above <= below
+        error = np.where(is_lower, errors[rows, lower], errors[rows, upper])
+        under, over = (
+            ndtr(-above / np.maximum(errors[rows, lower], TINY)),
+            ndtr(-below / np.maximum(errors[rows, upper], TINY)),
         )
+        probability = np.minimum(under + over, 1.0)
+        if np.any(is_new):
+            new = np.flatnonzero(is_new)
+            probability[new] = _given_label(scores.take(new), error[new], under[new], over[new])
+        margin, agreement = np.where(is_lower, above, -below), np.minimum(above, below)
+        return cls(scores, margin, error, agreement, probability, is_new)
 
     @property
     def expected(self) -> IndexArray:
         """The level that each squared distance lies in; of two labels, 1 is far."""
-        return np.asarray(np.sum(self.margins >= 0, axis=1))
+        return np.asarray(np.sum(_margins(self.scores) >= 0, axis=1))
 
 
-def with_margins(scores: Scores, margins: FloatArray) -> Scores:
-    """The same judgements with these margins from each threshold."""
-    if isinstance(scores, ScoredLevels):
-        return replace(scores, squared=np.zeros(len(scores)), thresholds=-margins)
-    return replace(scores, margin=margins[:, 0])
+def _margins(scores: Scores) -> FloatArray:
+    """The margins from each threshold, (n, cuts)."""
+    return np.column_stack([each.margin for each in scores.dichotomies])
 
 
-@dataclass(frozen=True)
-class Judge:
-    """A fit to one side of a split: the margins of all judgements, and the standard errors of those on the other side.
+def _given_label(scores: Scores, error: FloatArray, under: FloatArray, over: FloatArray) -> FloatArray:
+    """P(outside the level | label), from the probabilities of being under and over it without the label."""
+    nodes, weights = np.polynomial.legendre.leggauss(_N_NODES)
+    within = np.maximum(1.0 - under - over, 0.0)
 
-    Both have a column for each threshold.  `is_new` is true if the fit has not seen the labels that it judges;
-    `train_share` is the share that it has seen.
-    """
+    def mass(probability: FloatArray, z_at: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        total = np.zeros(len(scores))
+        for node, weight in zip(0.5 * (1.0 + nodes), 0.5 * weights, strict=True):
+            step = error * np.clip(z_at(node * probability), -_LARGEST_Z, _LARGEST_Z)
+            moved = (
+                replace(scores, squared=scores.squared + step)
+                if isinstance(scores, ScoredLevels)
+                else replace(scores, margin=scores.margin + step)
+            )
+            total += weight * np.exp(-moved.losses)
+        return probability * total
 
-    margins: FloatArray
-    errors: FloatArray
-    noise: Noise
-    flip_rate: Any
-    is_new: bool
-    train_share: float
-
-    def probability_wrong(self, codes: IndexArray, margins: FloatArray, errors: FloatArray) -> FloatArray:
-        """P(the squared distance truly lies outside its level).
-
-        A new label is further evidence: its likelihood is evaluated at the mean distance beyond either end and, within
-        the level, at the mean beyond its only end or, of two ends, at the nearest distance.
-        """
-        ends = _Ends.of(codes, margins, errors)
-        z_above, z_below = (
-            np.clip(distance / np.maximum(error, TINY), -_LARGEST_Z, _LARGEST_Z)
-            for distance, error in ((ends.above, ends.above_error), (ends.below, ends.below_error))
-        )
-        under, over = norm.logcdf(-z_above), norm.logcdf(-z_below)
-        outside: FloatArray = np.minimum(np.exp(under) + np.exp(over), 1.0)
-        if not self.is_new:
-            return outside
-        up, down = (
-            _farther(-distance, error * np.exp(norm.logpdf(z) - norm.logcdf(z)))
-            for distance, error, z in ((ends.above, ends.above_error, z_above), (ends.below, ends.below_error, z_below))
-        )
-        nearest = np.maximum(-ends.above, 0.0) - np.maximum(-ends.below, 0.0)
-        has_two = np.isfinite(ends.above) & np.isfinite(ends.below)
-        steps = (
-            -_farther(ends.above, ends.above_error * np.exp(norm.logpdf(z_above) - under)),
-            _farther(ends.below, ends.below_error * np.exp(norm.logpdf(z_below) - over)),
-            np.where(has_two, nearest, up - down),
-        )
-        within = np.where(has_two, np.log(np.maximum(1.0 - outside, TINY)), norm.logcdf(z_above) + norm.logcdf(z_below))
-        logs = [
-            prior + self._log_likelihood(codes, ends, step, margins.shape[1] + 1)
-            for prior, step in zip((under, over, within), steps, strict=True)
-        ]
-        return np.asarray(np.exp(logsumexp(logs[:2], axis=0) - logsumexp(logs, axis=0)))
-
-    def _log_likelihood(self, codes: IndexArray, ends: _Ends, step: FloatArray, n_levels: int) -> FloatArray:
-        """The log of P(level) after a step of the squared distance."""
-        losses = interval_losses(self.noise, ends.above + step, step - ends.below, 0).loss
-        if isinstance(self.flip_rate, tuple):
-            of_close, of_far = self.flip_rate
-            base, kept = np.where(codes == 1, of_close, of_far), 1.0 - of_close - of_far
-        else:
-            base, kept = level_flips(np.asarray(self.flip_rate), n_levels)
-        with np.errstate(divide="ignore"):  # no flips
-            return np.asarray(np.logaddexp(np.log(base), np.log(kept) - losses))
-
-
-def _farther(distance: FloatArray, usual: FloatArray) -> FloatArray:
-    """The larger of the distance to an end and the mean beyond it; zero for an end that does not exist."""
-    return np.where(np.isfinite(distance), np.maximum(usual, distance), 0.0)
+    outside = mass(under, ndtri) + mass(over, lambda share: -ndtri(share))
+    return outside / np.maximum(outside + mass(within, lambda share: ndtri(under + share)), TINY)
 
 
 def judge_sides(
-    learn: Callable[[Judgements], Fit], asked: Asked, splits: list[Split], *, n_jobs: int | None = None
+    learn: Callable[[IndexArray], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
 ) -> Verdicts:
-    """Judge each label by the fit to the training side of its test split, or by a fit to all if no split tests it."""
-    codes, n = asked.judgements.codes, len(asked)
-    tested = np.zeros(n, dtype=bool)
-    for _, test in splits:
-        tested[test] = True
-    if not np.all(tested):
-        splits = [*splits, (np.arange(n), np.flatnonzero(~tested))]
-    judges = Parallel(n_jobs=n_jobs)(delayed(_judge)(learn, asked, train, test) for train, test in splits)
-    margins, errors = np.empty((2, *judges[0].margins.shape))
-    probability, is_new = np.empty(n), np.empty(n, dtype=bool)
-    for (_, test), judge in zip(splits, judges, strict=True):
-        margins[test], errors[test], is_new[test] = judge.margins[test], judge.errors, judge.is_new
-    folds = [judge for judge in judges if judge.is_new]
+    """Judge each label by the fit to the training side of its test split, or by a fit to all if no split tests it.
+
+    `learn` fits to some of the judgements, by their numbers.
+    """
+    judgements, n = replace(judgements, comparisons=None), len(judgements)
+    untested = np.setdiff1d(np.arange(n), np.concatenate([np.zeros(0, np.intp), *(test for _, test in splits)]))
+    if len(untested):
+        splits = [*splits, (np.arange(n), untested)]
+    fits = _fits(learn, splits, n_jobs)
+    scored = [score(fit, judgements) for fit in fits]
+    errors, is_new = np.empty((n, max(judgements.n_thresholds, 1))), np.empty(n, dtype=bool)
+    for fit, scores, (train, test) in zip(fits, scored, splits, strict=True):
+        others = judgements.take(test)
+        who = None if others.annotators is None else others.annotators.codes
+        known = SideErrors.of(fit, judgements.take(train).counted())
+        errors[test] = known.at(others.data, _margins(scores)[test], who)
+        is_new[test] = not _overlap(train, test)
+    folds = [
+        (scores, len(train) / n) for scores, (train, test) in zip(scored, splits, strict=True) if is_new[test].all()
+    ]
     if len(folds) > 1:
-        train_share = sum(judge.train_share for judge in folds) / len(folds)
-        errors *= _error_ratio([judge.margins.ravel() for judge in folds], errors.ravel(), train_share)
-    for (_, test), judge in zip(splits, judges, strict=True):
-        probability[test] = judge.probability_wrong(codes[test], margins[test], errors[test])
-    return Verdicts.of(codes, margins, errors, probability, is_new)
+        train_share = float(np.mean([share for _, share in folds]))
+        errors *= _error_ratio([_margins(scores).ravel() for scores, _ in folds], errors.ravel(), train_share)
+    parts = [(scores.take(test), test) for scores, (_, test) in zip(scored, splits, strict=True)]
+    return Verdicts.of(joined(judgements, parts), errors, is_new)
 
 
 def unseen_scores(
-    scores: Scores, learn: Callable[[Judgements], Fit], asked: Asked, splits: list[Split], *, n_jobs: int | None = None
+    learn: Callable[[IndexArray], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
 ) -> Scores | None:
     """The judgements that splits test, with the margins of fits to the other sides; None if there are none.
 
-    `scores` are those of the fit to all.  Splits with a pair on both sides are ignored.
+    Splits with a pair on both sides are ignored.
     """
-
-    def margins_of(train: IndexArray, test: IndexArray) -> FloatArray:
-        fit, others = learn(asked.training(train)).unless_interrupted(), asked.judgements.take(test)
-        return Scorer.of(fit).margins(others, fit.metric.measure(others.data)[:, None])
-
     apart = [(train, test) for train, test in splits if not _overlap(train, test)]
     if not apart:
         return None
-    margins = np.full((len(asked), max(asked.judgements.n_thresholds, 1)), np.nan)
-    found = Parallel(n_jobs=n_jobs)(delayed(margins_of)(*split) for split in apart)
-    for (_, test), own in zip(apart, found, strict=True):
-        margins[test] = own
-    return with_margins(scores, margins).take(np.flatnonzero(~np.isnan(margins[:, 0])))
+    judgements = replace(judgements, comparisons=None)
+    fits = _fits(learn, apart, n_jobs)
+    parts = [(score(fit, judgements.take(test)), test) for fit, (_, test) in zip(fits, apart, strict=True)]
+    return joined(judgements, parts).take(np.unique(np.concatenate([test for _, test in apart])))
 
 
-def _judge(learn: Callable[[Judgements], Fit], asked: Asked, train: IndexArray, test: IndexArray) -> Judge:
-    judgements = asked.judgements
-    fit = learn(asked.training(train)).unless_interrupted()
-    scorer, others = Scorer.of(fit), judgements.take(test)
-    margins = scorer.margins(judgements, fit.metric.measure(judgements.data)[:, None])
-    errors = SideErrors.of(fit, replace(judgements.take(train).counted(), comparisons=None))
-    who = None if others.annotators is None else others.annotators.codes
-    return Judge(
-        margins=margins,
-        errors=errors.at(others.data, margins[test], who),
-        noise=fit.metric.noise,
-        flip_rate=scorer.score(others).flip_rate,
-        is_new=not _overlap(train, test),
-        train_share=len(train) / len(judgements),
-    )
+def _fits(learn: Callable[[IndexArray], Fit], splits: list[Split], n_jobs: int | None) -> list[Fit]:
+    found = Parallel(n_jobs=n_jobs)(delayed(learn)(train) for train, _ in splits)
+    return [fit.unless_interrupted() for fit in found]
 
 
 def _overlap(train: IndexArray, test: IndexArray) -> bool:
@@ -736,36 +632,32 @@ def _error_ratio(margins: list[FloatArray], error: FloatArray, train_share: floa
 _LAZY_COLUMNS = ("probability", "margin", "error", "contradicts")
 
 
-@dataclass(frozen=True)
-class LazyJudge:
-    """What is needed to judge the labels of a partition where it is; P(flipped) if there are curves of it.
+def _judge_partition(
+    metric: Metric,
+    far: Any,
+    errors: SideErrors,
+    curves: tuple[FlipCurve, ...] | None,
+    factor: float,
+    partition: Partition,
+) -> FloatArray:
+    """Probability, margin, error and whether the label contradicts the margin, one row per pair of a partition.
 
-    `factor` is how much of P(flipped) is claimed.
+    If there are curves of it, the probability is P(flipped), of which `factor` is claimed.
     """
-
-    metric: Metric
-    sides: Sides
-    errors: SideErrors
-    curves: tuple[FlipCurve, ...] | None
-    factor: float
-
-    def __call__(self, partition: Partition) -> FloatArray:
-        """Return probability, margin, error and whether the label contradicts the margin, one row per pair."""
-        if len(partition) == 0:
-            return np.empty((0, len(_LAZY_COLUMNS)))
-        margin = self.metric.measure(partition.data) - self.metric.known_threshold
-        error = self.errors.at(partition.data, margin[:, None])[:, 0]
-        is_far = np.asarray(partition.labels == self.sides.far, dtype=bool)
-        contradicts = (margin >= 0) != is_far
-        if self.curves is None:
-            judge = Judge(margin, error, self.metric.noise, 0.0, is_new=False, train_share=1.0)
-            probability = judge.probability_wrong(is_far.astype(np.intp), margin[:, None], error[:, None])
-        else:
-            probability = probability_flipped(self.curves, margin, contradicts) * self.factor
-        return np.column_stack([probability, margin, error, contradicts])
+    if len(partition) == 0:
+        return np.empty((0, len(_LAZY_COLUMNS)))
+    signs = np.where(np.asarray(partition.labels == far), 1.0, -1.0)
+    scored = Scored.by(metric, Judgements.of_signs(partition.data, signs))
+    found = Verdicts.of(scored, errors.at(partition.data, scored.margin[:, None]), np.zeros(len(signs), dtype=bool))
+    probability = found.probability
+    if curves is not None:
+        probability = probability_flipped(curves, found.margin, ~scored.is_right) * factor
+    return np.column_stack([probability, found.margin, found.error, ~scored.is_right])
 
 
-def lazy_verdicts(judge: LazyJudge, partitions: Partitions) -> dict[str, Any]:
+def lazy_verdicts(
+    judge: Callable[[Partition], FloatArray], partitions: Partitions, dtype_of_labels: Any
+) -> dict[str, Any]:
     """Return the columns of the judge, the labels and the order of suspicion as dask arrays; nothing is computed."""
     import dask
     import dask.array as da
@@ -787,7 +679,7 @@ def lazy_verdicts(judge: LazyJudge, partitions: Partitions) -> dict[str, Any]:
     table = array(judge, (len(_LAZY_COLUMNS),), float)
     columns = {name: table[:, at] for at, name in enumerate(_LAZY_COLUMNS)}
     columns["contradicts"] = columns["contradicts"].astype(bool)
-    columns["labels"] = array(labels_of, (), judge.sides.classes.dtype)
+    columns["labels"] = array(labels_of, (), dtype_of_labels)
     columns["order"] = da.from_delayed(dask.delayed(order_of)(table), (sum(counts),), dtype=np.intp)
     return columns
 
@@ -885,23 +777,15 @@ class LabelErrors:
         Levels also have the one that is expected.
         """
         first: Any = self.order[:k]
-        columns: Any = [each[first] for each in (self.labels, self.probability, self.margin, self.error)]
-        expected = None if self.expected is None else self.expected[first]
+        named = {"label": self.labels, "expected": self.expected, "probability": self.probability}
+        named |= {"margin": self.margin, "error": self.error}
+        columns = {"index": first, **{name: each[first] for name, each in named.items() if each is not None}}
         if is_dask(first):
             import dask
 
-            first, *columns = dask.compute(first, *columns)
-        return [
-            {
-                "index": int(row),
-                "label": _plain(label),
-                **({} if expected is None else {"expected": _plain(expected[place])}),
-                "probability": float(probability),
-                "margin": float(margin),
-                "error": float(error),
-            }
-            for place, (row, label, probability, margin, error) in enumerate(zip(first, *columns, strict=True))
-        ]
+            (columns,) = dask.compute(columns)
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def headline(self) -> str:
         """Return the main findings in a few sentences."""
@@ -926,19 +810,14 @@ class LabelErrors:
 
     def summary(self) -> str:
         """Return the main findings and the ten most suspicious labels as text."""
-        heading = "P(wrong)" if self.meaning == "side" else "P(flipped)"
-        expected = "" if self.expected is None else f"{'expected':>12}  "
-        lines = [
-            self.headline(),
-            f"{'row':>9}  {self.kind.term:>12}  {expected}{heading:>10}  {'margin':>9}  {'error':>7}",
-        ]
-        for row in self.table(min(10, self.n_contradicting)):
-            expected = "" if self.expected is None else f"{row['expected']!s:>12.12}  "
-            lines.append(
-                f"{row['index']:>9}  {row['label']!s:>12.12}  {expected}{row['probability']:>10.4f}  "
-                f"{row['margin']:>9.3g}  {row['error']:>7.2g}"
-            )
-        return "\n".join(lines)
+        rows = [{**row, "label": str(row["label"])} for row in self.table(min(10, self.n_contradicting))]
+        probability = "P(wrong)" if self.meaning == "side" else "P(flipped)"
+        columns = {"index": ("row", "d"), "label": (self.kind.term, "s"), "expected": ("expected", "")}
+        columns |= {"probability": (probability, ".4f"), "margin": ("margin", ".3g"), "error": ("error", ".2g")}
+        if self.expected is None:
+            del columns["expected"]
+        table = format_table(list(columns.values()), [[row[name] for name in columns] for row in rows])
+        return f"{self.headline()}\n{table}"
 
     def __repr__(self) -> str:
         if self.share is None and is_dask(self.probability):
@@ -948,10 +827,6 @@ class LabelErrors:
         else:
             known = f"{self.share:.1%} wrong, 95% interval {self.share_low:.1%} to {self.share_high:.1%}"
         return f"LabelErrors({len(self.probability)} labels, {known})"
-
-
-def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic) else label
 
 
 def judge_labels(
@@ -979,11 +854,10 @@ def judge_labels(
         Whether points that pairs share may lie off the places that their columns give them.
     """
     alone = replace(judgements, comparisons=None)
-    scores = Scorer.of(fit).score(alone)
-    known = scores if unseen is None else unseen
-    seen = judge_sides(lambda _: fit, Asked(alone), [])
+    seen = judge_sides(lambda _: fit, alone, [])
+    known = seen.scores if unseen is None else unseen
     verdicts = seen if verdicts is None else verdicts
-    flips = FlipEvidence.of_scores(scores)
+    flips = FlipEvidence.of_scores(seen.scores)
     doubt = doubt_about(fit, judgements, known, groups)
     knows_noise = fit.statistics.uncertain_per_parameter >= _ENOUGH_UNCERTAIN
     are_flipped = flips.low > _EVIDENT_RATE
@@ -998,12 +872,9 @@ def judge_labels(
         else:
             # Out-of-fold fits also contradict labels that they could not learn, so the flip rate is at most that of
             # the fit itself.
-            if np.any(verdicts.is_new):
-                out_of_fold = with_margins(scores, verdicts.margins)
-                probability = FlipEvidence.of_scores(out_of_fold, largest_rate=flips.rate).probability
-            else:
-                probability = flips.probability
-            probability = probability * claimed_share(known, doubt)
+            is_new = bool(np.any(verdicts.is_new))
+            found = FlipEvidence.of_scores(verdicts.scores, largest_rate=flips.rate) if is_new else flips
+            probability = found.probability * claimed_share(known, doubt)
     share = low = high = None
     if doubt is None:
         share, low, high = _share(judgements, (verdicts if knows_noise else seen).probability)
@@ -1013,8 +884,8 @@ def judge_labels(
             share = float(np.clip(judgements.mean(probability), low, high))
     contradicting: tuple[float | None, ...] = (None, None, None)
     if unseen is not None:
-        found = 1.0 - unseen.judgements.mean(np.all([each.is_right for each in unseen.dichotomies], axis=0))
-        contradicting = (found, *wilson(found, unseen.judgements.effective_number))
+        wrong = 1.0 - unseen.judgements.mean(np.all([each.is_right for each in unseen.dichotomies], axis=0))
+        contradicting = (wrong, *wilson(wrong, unseen.judgements.effective_number))
     return LabelErrors(
         probability=probability,
         order=by_suspicion(probability, agreement),
@@ -1152,16 +1023,20 @@ def find_label_errors(
         partitions = counted_partitions(partitions_of(pairs, labels, sample_weight))
         return _find_in_partitions(learner, partitions, cv, method, n_jobs, random_state)
     judgements = clone(learner).read(pairs, labels, sample_weight, annotators=annotators, comparisons=comparisons)
-    asked = Asked(judgements, are_attached=judged == "comparisons")
-    found_groups = resolve_groups(groups, asked.judgements.data)
+    asked = judgements
+    if judged == "comparisons":
+        assert judgements.comparisons is not None
+        asked = judgements.comparisons
+    found_groups = resolve_groups(groups, asked.data)
     settings = Settings.of(learner)
     settings = settings.but(**flip_aware(settings, penalise=method == "auto"))
     by = found_groups if groups is not None and judged == "pairs" else None
     fit = fit_to(judgements, settings, groups=by)
     fit.warn(stacklevel=2)
     fit.unless_interrupted()
-    verdicts, unseen = _judged(fit, asked, found_groups, cv, method, n_jobs, random_state)
-    return judge_labels(fit, asked.judgements, unseen, verdicts, groups=found_groups, has_places=method == "auto")
+    learn = partial(_learn, fit, judgements, judged)
+    verdicts, unseen = _judged(learn, asked, found_groups, cv, method, n_jobs, random_state)
+    return judge_labels(fit, asked, unseen, verdicts, groups=found_groups, has_places=method == "auto")
 
 
 def flip_aware(settings: Settings, *, penalise: bool = True) -> dict[str, Any]:
@@ -1175,20 +1050,23 @@ def flip_aware(settings: Settings, *, penalise: bool = True) -> dict[str, Any]:
 
 
 def _judged(
-    fit: Fit, asked: Asked, groups: NDArray[Any] | None, cv: Any, method: str, n_jobs: int | None, random_state: Any
+    learn: Callable[[IndexArray], Fit],
+    judgements: Judgements,
+    groups: NDArray[Any] | None,
+    cv: Any,
+    method: str,
+    n_jobs: int | None,
+    random_state: Any,
 ) -> tuple[Verdicts | None, Scores | None]:
     """The verdicts of fits to the folds, where they judge, and the out-of-fold scores of labels that have one."""
     splits = []
     if method != "in-sample":
-        seed = check_random_state(random_state).randint(2**31)
-        splits = _splits(cv, asked.judgements, groups, seed)
-    learn = partial(_learn, fit)
-    scores = Scorer.of(fit).score(replace(asked.judgements, comparisons=None))
+        splits = _splits(cv, judgements, groups, check_random_state(random_state).randint(2**31))
     if method == "auto":
-        return None, unseen_scores(scores, learn, asked, splits, n_jobs=n_jobs)
-    verdicts = judge_sides(learn, asked, splits, n_jobs=n_jobs)
+        return None, unseen_scores(learn, judgements, splits, n_jobs=n_jobs)
+    verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
     tested = np.flatnonzero(verdicts.is_new)
-    return verdicts, with_margins(scores, verdicts.margins).take(tested) if len(tested) else None
+    return verdicts, verdicts.scores.take(tested) if len(tested) else None
 
 
 def _check_one_fit(pairs: Any, groups: Any, method: str) -> None:
@@ -1215,22 +1093,26 @@ def _find_in_partitions(
     unnamed = replace(fit.columns, names_in_data=None)
     some = Judgements.read_more(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)
     found_groups = resolve_groups(None, some.data)
-    verdicts, unseen = _judged(fit, Asked(some), found_groups, cv, method, n_jobs, random_state)
+    learn = partial(_learn, fit, some, "pairs")
+    verdicts, unseen = _judged(learn, some, found_groups, cv, method, n_jobs, random_state)
     found = judge_labels(fit, some, unseen, verdicts, groups=found_groups)
     curves, factor = None, 1.0
     if found.meaning == "flipped":
         known = Scored.by(fit.metric, some)
         curves = FlipEvidence.of(known).curves
         factor = claimed_share(known if unseen is None else unseen, found.reason)
-    judge = LazyJudge(fit.metric, fit.sides, SideErrors.of(fit, some.counted()), curves, factor)
-    return replace(found, **lazy_verdicts(judge, partitions))
+    judge = partial(_judge_partition, fit.metric, fit.sides.far, SideErrors.of(fit, some.counted()), curves, factor)
+    return replace(found, **lazy_verdicts(judge, partitions, fit.sides.classes.dtype))
 
 
-def _learn(fit: Fit, judgements: Judgements) -> Fit:
-    """Fit to some of the judgements; the fit to all is known already, and a good start if there are many."""
-    if fit.judgements is not None and _size(judgements) == _size(fit.judgements):
+def _learn(fit: Fit, judgements: Judgements, judged: str, rows: IndexArray) -> Fit:
+    """Fit with some of the labels that are judged; the fit to all is known, and a good start if there are many."""
+    others = judgements.comparisons
+    if len(rows) == len(judgements if judged == "pairs" or others is None else others):
         return fit
-    return fit_from(fit, judgements) if is_near_parts(fit) else refit_part(fit, judgements)
+    is_pairs = judged == "pairs" or others is None
+    some = judgements.take(rows) if is_pairs else replace(judgements, comparisons=others.take(rows))
+    return fit_from(fit, some) if is_near_parts(fit) else refit_part(fit, some)
 
 
 def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: int) -> list[Split]:
@@ -1249,10 +1131,6 @@ def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: 
             if all(_can_train(judgements.take(train)) for train, _ in splits):
                 return splits
     return []
-
-
-def _size(judgements: Judgements) -> tuple[int, int]:
-    return len(judgements), 0 if judgements.comparisons is None else len(judgements.comparisons)
 
 
 def _n_rarest(judgements: Judgements) -> int:
