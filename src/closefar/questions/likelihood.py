@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -167,17 +167,16 @@ class Optimum:
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Which thresholds the probability of each judgement depends on; those of attached comparisons come last.
+    """The interval of thresholds that each judgement says its squared distance is in; attached comparisons come last.
 
-    The margin of a judgement is its squared distance less the threshold at the lower end of its level or,
-    at the lowest level, less the one at its upper end.  Levels between the first and the last also depend on
-    the next threshold.  Comparisons depend on no threshold.
+    The lowest level has no lower, and the highest no upper end.  Comparisons depend on no threshold: their only end
+    is zero.
 
     Attributes
     ----------
     codes : array of shape (n,)
         The level of each judgement, from 0.  A comparison has the code K if the answer is as given, and K + 1 if
-        it is turned round.
+        it is reversed.
     n_levels : int
         K; comparisons alone have one level, and no threshold.
     annotators : array of shape (n,), optional
@@ -221,35 +220,29 @@ class Outcomes:
         return np.asarray(self.codes >= self.n_levels)
 
     @cached_property
-    def signs(self) -> FloatArray:
-        """-1 if a judgement is the more probable the smaller its margin, otherwise +1."""
-        return np.where((self.codes == 0) | (self.codes == self.n_levels + 1), -1.0, 1.0)
+    def lower(self) -> FloatArray:
+        """1 for the threshold at the lower end of each, otherwise 0: an array of shape (n, K - 1)."""
+        return np.asarray(self.codes[:, None] == np.arange(1, self.n_levels), dtype=np.float64)
 
     @cached_property
-    def cuts(self) -> IndexArray:
-        """The threshold that each margin is measured from, counted from 0; K - 1 for comparisons."""
-        return np.where(self.are_compared, self.n_cuts, np.maximum(self.codes, 1) - 1)
+    def upper(self) -> FloatArray:
+        """The same for the upper end."""
+        return np.asarray(self.codes[:, None] == np.arange(self.n_cuts), dtype=np.float64)
 
-    @cached_property
-    def between(self) -> IndexArray:
-        """The rows that depend on two thresholds."""
-        return np.flatnonzero((self.codes >= 1) & (self.codes < self.n_cuts))
-
-    @cached_property
-    def has_one_cut(self) -> bool:
-        """Whether every margin is that of the only threshold."""
-        return self.n_thresholds == 1 and not np.any(self.are_compared)
+    def margins(self, squared: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """How far squared distances are above the lower and above the upper end, which may be infinite."""
+        has_lower = (self.codes >= 1) & (self.codes <= self.n_levels)
+        has_upper = (self.codes < self.n_cuts) | (self.codes > self.n_levels)
+        return (
+            np.where(has_lower, squared - self.lower @ thresholds, np.inf),
+            np.where(has_upper, squared - self.upper @ thresholds, -np.inf),
+        )
 
     def fill_slopes(self, where: slice, slopes: FloatArray) -> None:
-        """Write the derivative of each margin in the thresholds into these columns."""
-        slopes[:] = -1.0 if self.has_one_cut else 0.0
-        if self.has_one_cut:
-            return
-        rows, cuts = np.arange(len(slopes)), self.cuts[where]
-        pairs = cuts < self.n_cuts
-        slopes[rows[pairs], cuts[pairs]] = -1.0
+        """Write the derivative of each squared distance less its annotator's strictness into these columns."""
+        slopes[:] = 0.0
         if self.annotators is not None:
-            annotators = self.annotators[where]
+            rows, annotators = np.arange(len(slopes)), self.annotators[where]
             judged = annotators < self.n_annotators
             slopes[rows[judged], self.n_cuts + annotators[judged]] = -1.0
 
@@ -293,7 +286,7 @@ class Flips:
         """
         compared = outcomes.are_compared
         if n_rates == 2:
-            called_far = np.where(compared, 0.5, outcomes.signs > 0)
+            called_far = np.where(compared, 0.5, outcomes.codes > 0)
             return cls(0.0, 1.0, (called_far, 1.0 - called_far), (1.0, 1.0))
         k = float(max(outcomes.n_levels, 2))
         kept = k / (k - 1.0)
@@ -333,25 +326,30 @@ _MOST_KEPT = 10_000_000
 class LabelTerms:
     """-log P(judgement) of each row and its derivatives, one number per row each, and one column per flip rate.
 
-    `margin_gradient` and `curvature` are those in the margin, with both ends of a level at the same distance.  The
-    derivatives in the upper end alone are `upper_gradient`, `upper_cross` (in the margin as well) and
-    `upper_curvature`; they are of the rows between two thresholds.  `flip_gradient`, `flip_cross` and `flip_upper` are
-    those in the flip rates; the second ones in these are products of `flip_gradient`.
+    Derivatives are those in the margins from the lower and the upper end, and `on_rates` in the flip rates; `low_rates`
+    and `up_rates` are in both.  The second ones in two flip rates are products of `on_rates`.
     """
 
     loss: FloatArray
-    margin_gradient: FloatArray
-    curvature: FloatArray
-    upper_gradient: FloatArray
-    upper_cross: FloatArray
-    upper_curvature: FloatArray
-    flip_gradient: FloatArray
-    flip_cross: FloatArray
-    flip_upper: FloatArray
+    low: FloatArray
+    up: FloatArray
+    low_low: FloatArray
+    low_up: FloatArray
+    up_up: FloatArray
+    on_rates: FloatArray
+    low_rates: FloatArray
+    up_rates: FloatArray
 
     def take(self, rows: IndexArray) -> LabelTerms:
         """Those of these rows."""
         return LabelTerms(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    @property
+    def squares(self) -> LabelTerms:
+        """The terms with products of first derivatives in place of second ones."""
+        low, up, rates = self.low, self.up, self.on_rates
+        crosses = {"low_rates": low[:, None] * rates, "up_rates": up[:, None] * rates}
+        return replace(self, low_low=low**2, low_up=low * up, up_up=up**2, **crosses)
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,7 +358,7 @@ class LabelLikelihood:
 
     `flip_rate` is the rate (or those of close and of far) if it is known, with one number per row if there are several;
     None if `n_rates` of them are parameters.  `precision` is that of the normal prior of each strictness, divided by
-    the number of observations.
+    the number of observations.  `beyond` is added to the squared distances of M.
     """
 
     rows: Rows
@@ -370,6 +368,7 @@ class LabelLikelihood:
     flip_rate: FlipRate | FloatArray | None
     n_rates: int = 0
     precision: float = 0.0
+    beyond: FloatArray | float = 0.0
 
     @classmethod
     def of(
@@ -414,6 +413,7 @@ class LabelLikelihood:
             outcomes=self.outcomes.take(rows),
             shares=self.shares[rows],
             flip_rate=_some(rate, rows),
+            beyond=_some(self.beyond, rows),
         )
 
     @property
@@ -426,22 +426,25 @@ class LabelLikelihood:
         """The number of parameters of M and of thresholds."""
         return self.n_on_matrix + self.outcomes.n_thresholds
 
-    @property
-    def has_flip_parameter(self) -> bool:
-        return self.n_rates > 0
-
     @cached_property
     def _flips(self) -> Flips:
         if self.flip_rate is None:
             return Flips.free(self.outcomes, self.n_rates)
         return Flips.known(self.outcomes, self.flip_rate)
 
-    def margins(self, parameters: FloatArray) -> FloatArray:
+    def ends(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """How far each squared distance is above the lower and above the upper end of its interval."""
         on_margin = parameters[: self.n_on_margin]
-        return np.concatenate([slopes @ on_margin for _, slopes in self.slopes()])
+        squared = np.concatenate([slopes @ on_margin for _, slopes in self.slopes()])
+        return self.outcomes.margins(self.beyond + squared, parameters[self._cuts])
+
+    def margins(self, parameters: FloatArray) -> FloatArray:
+        """How far each squared distance is above the lower or, at the lowest level, above the upper end."""
+        lower, upper = self.ends(parameters)
+        return np.where(np.isfinite(lower), lower, upper)
 
     def slopes(self) -> Iterator[tuple[slice, FloatArray]]:
-        """The derivative of each margin in (packed M, thresholds), block by block."""
+        """The derivative of each squared distance less strictness in (packed M, thresholds), block by block."""
         return iter(self._kept) if self._kept is not None else self._computed()
 
     @cached_property
@@ -461,85 +464,53 @@ class LabelLikelihood:
         return float(weights @ terms.loss) + 0.5 * self.precision * float(strictness @ strictness)
 
     def _strictness(self, parameters: FloatArray) -> FloatArray:
-        return parameters[self.n_on_matrix + self.outcomes.n_cuts : self.n_on_margin]
+        return parameters[self._cuts.stop : self.n_on_margin]
 
     def terms(self, parameters: FloatArray) -> LabelTerms:
-        margin, rates = self.margins(parameters), parameters[self.n_on_margin :]
-        loss, on_margin, on_upper, seconds = self._without_flips(margin, parameters)
-        nothing = np.zeros((len(loss), len(rates)))
+        lower, upper = self.ends(parameters)
+        is_open = lower > upper  # thresholds that are out of order leave nothing between them
+        found = interval_losses(self.noise, lower, np.where(is_open, upper, lower - 1.0), 2)
+        # Those of an interval are derivatives in its ends, and these in the margins from them.
+        found = found._replace(loss=np.where(is_open, found.loss, np.inf), low=-found.low, up=-found.up)
+        rates = parameters[self.n_on_margin :]
+        nothing = np.zeros((len(lower), len(rates)))
         if self._flips.are_none:
-            return LabelTerms(loss, on_margin, seconds[0], on_upper, *seconds[1:], nothing, nothing, nothing)
+            return LabelTerms(*found, nothing, nothing, nothing)
         # P~ = e + s P and its derivatives over P~, from those of -log P.
         base, kept = self._flips.at(rates)
-        right = np.exp(-loss)
+        right = np.exp(-found.loss)
         flipped = base + kept * right
-        share = right / flipped
-        firsts = [-kept * each * share for each in (on_margin, on_upper)]
-        products = (on_margin**2, on_margin * on_upper, on_upper**2)
-        bends = [kept * (product - second) * share for product, second in zip(products, seconds, strict=True)]
-        squares = (firsts[0] ** 2, firsts[0] * firsts[1], firsts[1] ** 2)
-        in_rates = [
-            (on_base - on_kept * right) / flipped
-            for on_base, on_kept in zip(self._flips.on_base, self._flips.on_kept, strict=True)
-        ]
-
-        def mixed(first: FloatArray, slope: FloatArray) -> FloatArray:
-            found = [
-                first * in_rate - on_kept * slope * share
-                for in_rate, on_kept in zip(in_rates, self._flips.on_kept, strict=True)
-            ]
-            return np.column_stack(found) if found else nothing
-
+        share = kept * right / flipped
+        low, up = share * found.low, share * found.up
+        of_right = _columns(self._flips.on_kept, len(share)) * (right / flipped)[:, None]
+        on_rates = of_right - _columns(self._flips.on_base, len(share)) / flipped[:, None]
         return LabelTerms(
             -np.log(flipped),
-            -firsts[0],
-            squares[0] - bends[0],
-            -firsts[1],
-            squares[1] - bends[1],
-            squares[2] - bends[2],
-            flip_gradient=-np.column_stack(in_rates) if in_rates else nothing,
-            flip_cross=mixed(firsts[0], on_margin),
-            flip_upper=mixed(firsts[1], on_upper),
+            low,
+            up,
+            low**2 - share * (found.low**2 - found.low_low),
+            low * up - share * (found.low * found.up - found.low_up),
+            up**2 - share * (found.up**2 - found.up_up),
+            on_rates,
+            low[:, None] * on_rates - of_right * found.low[:, None],
+            up[:, None] * on_rates - of_right * found.up[:, None],
         )
-
-    def _without_flips(
-        self, margin: FloatArray, parameters: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray, tuple[FloatArray, FloatArray, FloatArray]]:
-        """-log P of each row, its slopes in the margin and in the upper end, and its second derivatives in both."""
-        signs, between = self.outcomes.signs, self.outcomes.between
-        loss, slope, curvature = self.noise.derivatives(signs * margin, 2)
-        on_margin, on_upper, cross, on_both = signs * slope, *np.zeros((3, len(loss)))
-        if len(between):
-            size = self.n_on_matrix
-            gap = np.diff(parameters[size : size + self.outcomes.n_cuts])[self.outcomes.cuts[between]]
-            is_open = gap > 0.0
-            lower = margin[between]
-            found = interval_losses(self.noise, lower, lower - np.where(is_open, gap, 1.0), 2)
-            loss[between] = np.where(is_open, found.loss, np.inf)
-            on_margin[between], on_upper[between] = -(found.low + found.up), found.up
-            curvature[between] = found.low_low + 2.0 * found.low_up + found.up_up
-            cross[between], on_both[between] = -(found.low_up + found.up_up), found.up_up
-        return loss, on_margin, on_upper, (curvature, cross, on_both)
-
-    def gradient(self, terms: LabelTerms, parameters: FloatArray, weights: FloatArray) -> FloatArray:
-        on_margin = np.asarray(
-            sum(slopes.T @ (weights * terms.margin_gradient)[where] for where, slopes in self.slopes())
-        )
-        between = self.outcomes.between
-        if len(between):
-            on_margin[self.n_on_matrix : self._end_of_cuts] += self._of_ends((weights * terms.upper_gradient)[between])
-        if self.outcomes.n_annotators:
-            on_margin[self._end_of_cuts :] += self.precision * self._strictness(parameters)
-        return np.append(on_margin, weights @ terms.flip_gradient) if self.has_flip_parameter else on_margin
 
     @property
-    def _end_of_cuts(self) -> int:
-        return self.n_on_matrix + self.outcomes.n_cuts
+    def _cuts(self) -> slice:
+        """The parameters that are thresholds of levels."""
+        return slice(self.n_on_matrix, self.n_on_matrix + self.outcomes.n_cuts)
 
-    def _of_ends(self, values: FloatArray) -> FloatArray:
-        """Sums for the thresholds of values that rise with the upper, and fall with the lower end of their level."""
-        cuts, n = self.outcomes.cuts[self.outcomes.between], self.outcomes.n_cuts
-        return np.asarray(np.bincount(cuts + 1, values, n) - np.bincount(cuts, values, n), dtype=np.float64)
+    def _by_end(self, low: FloatArray, up: FloatArray) -> FloatArray:
+        """For each row and threshold, the part of a change of the margins from both ends that the threshold has."""
+        return -(self.outcomes.lower * low[:, None] + self.outcomes.upper * up[:, None])
+
+    def gradient(self, terms: LabelTerms, parameters: FloatArray, weights: FloatArray) -> FloatArray:
+        first = weights * (terms.low + terms.up)
+        found = np.asarray(sum(slopes.T @ first[where] for where, slopes in self.slopes()))
+        found[self._cuts] += weights @ self._by_end(terms.low, terms.up)
+        found[self._cuts.stop :] += self.precision * self._strictness(parameters)
+        return np.append(found, weights @ terms.on_rates)
 
     def information(self, parameters: FloatArray, weights: FloatArray, terms: LabelTerms | None = None) -> FloatArray:
         """The second derivative or, if that is not positive definite, as flips can make it, the Fisher information."""
@@ -547,12 +518,15 @@ class LabelLikelihood:
         observed: FloatArray = self._sums(terms, weights) + self._prior
         if self._flips.are_none or np.linalg.eigvalsh(_scaled(observed))[0] > 0.0:
             return observed
+        return self.fisher(parameters, weights)
+
+    def fisher(self, parameters: FloatArray, weights: FloatArray) -> FloatArray:
+        """The Fisher information, with that of the prior."""
         expected: Any = 0.0
         for outcomes, exist in self.outcomes.alternatives():
             other = replace(self, outcomes=outcomes)
             terms = other.terms(parameters)
-            squares = _squared_scores(terms)
-            expected = expected + other._sums(squares, np.where(exist, weights * np.exp(-terms.loss), 0.0))
+            expected = expected + other._sums(terms.squares, np.where(exist, weights * np.exp(-terms.loss), 0.0))
         return np.asarray(expected + self._prior)
 
     @property
@@ -561,7 +535,7 @@ class LabelLikelihood:
         if not self.outcomes.n_annotators:
             return 0.0
         prior = np.zeros(self.n_on_margin + self.n_rates)
-        prior[self._end_of_cuts : self.n_on_margin] = self.precision
+        prior[self._cuts.stop : self.n_on_margin] = self.precision
         return np.diag(prior)
 
     def spread_of_prior(self, n_observations: float) -> Any:
@@ -570,66 +544,45 @@ class LabelLikelihood:
 
     def _sums(self, terms: LabelTerms, weights: FloatArray) -> FloatArray:
         """The sums of second derivatives in all parameters."""
-        p = self.n_on_margin
-        sums, on_rates = np.zeros((p, p)), np.zeros((p, self.n_rates))
-        on_margin = weights * terms.curvature
-        crosses = weights[:, None] * terms.flip_cross
+        second, size = weights * (terms.low_low + 2.0 * terms.low_up + terms.up_up), self.n_on_margin
+        on_cuts = self._by_end(terms.low_low + terms.low_up, terms.low_up + terms.up_up)
+        more = weights[:, None] * np.hstack([on_cuts, terms.low_rates + terms.up_rates])
+        sums, border = np.zeros((size, size)), np.zeros((size, more.shape[1]))
         for where, slopes in self.slopes():
-            sums += slopes.T @ (slopes * on_margin[where, None])
-            if self.has_flip_parameter:
-                on_rates += slopes.T @ crosses[where]
-        if len(self.outcomes.between):
-            self._add_upper_ends(sums, on_rates, terms, weights)
-        if self.has_flip_parameter:
-            corner = terms.flip_gradient.T @ (terms.flip_gradient * weights[:, None])
-            sums = np.block([[sums, on_rates], [on_rates.T, corner]])
-        return sums
-
-    def _add_upper_ends(self, sums: FloatArray, on_rates: FloatArray, terms: LabelTerms, weights: FloatArray) -> None:
-        between, n, size = self.outcomes.between, self.outcomes.n_cuts, self.n_on_matrix
-        cuts = self.outcomes.cuts[between]
-        ends = np.zeros((len(self.shares), n))
-        ends[between, cuts], ends[between, cuts + 1] = -1.0, 1.0
-        crosses = ends * (weights * terms.upper_cross)[:, None]
-        border = np.zeros((len(sums), n))
-        for where, slopes in self.slopes():
-            border += slopes.T @ crosses[where]
-        taus = slice(size, size + n)
-        sums[:, taus] += border
-        sums[taus] += border.T
-        sums[taus, taus] += ends.T @ (ends * (weights * terms.upper_curvature)[:, None])
-        on_rates[taus] += ends.T @ (weights[:, None] * terms.flip_upper)
+            sums += slopes.T @ (slopes * second[where, None])
+            border += slopes.T @ more[where]
+        lower, upper = self.outcomes.lower, self.outcomes.upper
+        both = lower.T @ (upper * (weights * terms.low_up)[:, None])
+        of_cuts = lower.T @ (lower * (weights * terms.low_low)[:, None]) + both + both.T
+        of_cuts += upper.T @ (upper * (weights * terms.up_up)[:, None])
+        crossed = -(lower.T @ (weights[:, None] * terms.low_rates) + upper.T @ (weights[:, None] * terms.up_rates))
+        of_rates = terms.on_rates.T @ (terms.on_rates * weights[:, None])
+        found = np.zeros((size + self.n_rates,) * 2)
+        found[:size, :size] = sums
+        places = np.append(np.arange(size)[self._cuts], size + np.arange(self.n_rates))
+        found[:size, places] += border
+        found[places, :size] += border.T
+        found[np.ix_(places, places)] += np.block([[of_cuts, crossed], [crossed.T, of_rates]])
+        return found
 
     def scores(self, terms: LabelTerms) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each row's part of the mean loss in the parameters, block by block."""
-        margin_gradient, flip_gradient = self.shares * terms.margin_gradient, self.shares[:, None] * terms.flip_gradient
-        upper, between = self.shares * terms.upper_gradient, self.outcomes.between
+        first, on_cuts = terms.low + terms.up, self._by_end(terms.low, terms.up)
         for where, slopes in self.slopes():
-            scores = slopes * margin_gradient[where, None]
-            if len(between):
-                here = between[np.searchsorted(between, where.start) : np.searchsorted(between, where.stop)]
-                cuts, rows = self.n_on_matrix + self.outcomes.cuts[here], here - where.start
-                scores[rows, cuts] -= upper[here]
-                scores[rows, cuts + 1] += upper[here]
-            yield where, np.column_stack([scores, flip_gradient[where]]) if self.has_flip_parameter else scores
+            scores = np.hstack([slopes * first[where, None], terms.on_rates[where]])
+            scores[:, self._cuts] += on_cuts[where]
+            scores *= self.shares[where, None]
+            yield where, scores
+
+
+def _columns(values: Sequence[Any], n: int) -> FloatArray:
+    """A column of n numbers for each of the values, which may be one number."""
+    return np.reshape([np.broadcast_to(each, n) for each in values], (len(values), n)).T
 
 
 def _some(values: Any, rows: IndexArray) -> Any:
     """The values of these rows, or the one of all."""
     return values[rows] if isinstance(values, np.ndarray) else values
-
-
-def _squared_scores(terms: LabelTerms) -> LabelTerms:
-    """The terms with products of first derivatives in place of second ones."""
-    margin, upper, rates = terms.margin_gradient, terms.upper_gradient, terms.flip_gradient
-    return replace(
-        terms,
-        curvature=margin**2,
-        upper_cross=margin * upper,
-        upper_curvature=upper**2,
-        flip_cross=margin[:, None] * rates,
-        flip_upper=upper[:, None] * rates,
-    )
 
 
 def _scaled(matrix: FloatArray) -> FloatArray:
