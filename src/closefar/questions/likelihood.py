@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -339,10 +339,6 @@ class LabelTerms:
     on_rates: FloatArray
     low_rates: FloatArray
     up_rates: FloatArray
-
-    def take(self, rows: IndexArray) -> LabelTerms:
-        """Those of these rows."""
-        return LabelTerms(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     @property
     def squares(self) -> LabelTerms:
