@@ -67,8 +67,8 @@ COMPARED = "comparisons"
 
 
 @dataclass(frozen=True, eq=False)
-class TwoSided:
-    """Judgements scored as answers to one question with two sides.
+class BinaryView:
+    """Judgements as answers to one question with two sides, scored.
 
     Attributes
     ----------
@@ -103,40 +103,40 @@ class TwoSided:
         return self.judgements.kind is Kind.COMPARISONS
 
 
-def two_sided(fit: Fit, judgements: Judgements) -> tuple[TwoSided, ...]:
+def binary_views(fit: Fit, judgements: Judgements) -> tuple[BinaryView, ...]:
     """The questions that these judgements answer; of pairs with comparisons, those about comparisons last."""
     pairs, others = replace(judgements, comparisons=None), judgements.comparisons
     found = list(_of_one_kind(fit, pairs))
     return tuple(found if others is None else [*found, *_of_one_kind(fit, others)])
 
 
-def questions_of(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None) -> Iterator[tuple[TwoSided, Dependence]]:
+def questions_of(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None) -> Iterator[tuple[BinaryView, Dependence]]:
     """The questions that these judgements answer, with the dependence between their answers.
 
     `ids` are the groups or points of all judgements, those of attached comparisons last.
     """
     n = len(judgements)
-    for asked in two_sided(fit, judgements):
+    for asked in binary_views(fit, judgements):
         is_attached = asked.are_compared and judgements.comparisons is not None
         yield asked, Dependence(ids if ids is None else ids[n:] if is_attached else ids[:n])
 
 
-def _of_one_kind(fit: Fit, judgements: Judgements) -> list[TwoSided]:
+def _of_one_kind(fit: Fit, judgements: Judgements) -> list[BinaryView]:
     scores = Scorer.of(fit).score(judgements)
     is_estimated = fit.known.estimates_flips or (fit.settings.flip_rate == "auto" and has_flips(fit.flip_rate))
     n_rates = int(np.size(fit.metric.flip_rate)) if is_estimated else 0
     if judgements.kind is Kind.COMPARISONS:
         assert isinstance(scores, Scored)
-        return [TwoSided(COMPARED, fit.metric, turned(scores), fit.relative_noise, min(n_rates, 1))]
+        return [BinaryView(COMPARED, fit.metric, turned(scores), fit.relative_noise, min(n_rates, 1))]
     who = None if fit.annotators is None else judgements.annotators
     by: dict[str, Any] = {} if who is None else {"annotators": who.codes, "n_annotators": len(who.names)}
     if isinstance(scores, Scored):
-        return [TwoSided("", fit.metric, scores, n_rates=n_rates, **by)]
+        return [BinaryView("", fit.metric, scores, n_rates=n_rates, **by)]
     # The flip rate of levels gives both sides of a dichotomy rates of their own.
     n_rates = 2 * int(n_rates > 0) if judgements.n_levels > 2 else n_rates
     names = judgements.sides.classes.tolist()
     return [
-        TwoSided(f"level >= {names[k]}", fit.metric, scored, n_rates=n_rates, **by)
+        BinaryView(f"level >= {names[k]}", fit.metric, scored, n_rates=n_rates, **by)
         for k, scored in enumerate(scores.dichotomies, start=1)
     ]
 
@@ -287,22 +287,25 @@ class ScoreTest:
 class LabelScores:
     """Labels and margins, and the derivatives of P(far) in the parameters.
 
-    These are `moves`, the strictness of each of `n_annotators`, without its prior, and the flip rates that were
-    estimated: none, one, or those of close and of far.  Only ratios of weights matter.
+    These are `moves`, the strictness of each annotator, without its prior, and the flip rates that were estimated:
+    none, one, or those of close and of far.  Only ratios of weights matter.
     """
 
     moves: MarginMoves
-    scored: Scored
-    n_rates: int
-    annotators: IndexArray | None = None
-    n_annotators: int = 0
+    asked: BinaryView
 
     @classmethod
-    def of(cls, asked: TwoSided, *, keep_rank: bool = True) -> LabelScores:
-        """Those of a question with two sides."""
+    def of(cls, asked: BinaryView, *, keep_rank: bool = True) -> LabelScores:
         noise = asked.comparison_noise
-        moves = MarginMoves(asked.metric, asked.judgements, keep_rank=keep_rank, comparison_noise=noise)
-        return cls(moves, asked.scored, asked.n_rates, asked.annotators, asked.n_annotators)
+        return cls(MarginMoves(asked.metric, asked.judgements, keep_rank=keep_rank, comparison_noise=noise), asked)
+
+    @property
+    def scored(self) -> Scored:
+        return self.asked.scored
+
+    @property
+    def n_rates(self) -> int:
+        return self.asked.n_rates
 
     @cached_property
     def model(self) -> LabelModel:
@@ -320,7 +323,7 @@ class LabelScores:
     @property
     def n_on_margin(self) -> int:
         """The number of parameters that margins depend on."""
-        return len(self.moves.moves) + self.n_annotators
+        return len(self.moves.moves) + self.asked.n_annotators
 
     @property
     def n_parameters(self) -> int:
@@ -333,11 +336,10 @@ class LabelScores:
     def margin_blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each margin in each parameter that it depends on, one row per judgement."""
         for where, along in self.moves.blocks(self.scored.judgements.data):
-            if self.annotators is None:
-                yield where, along
-            else:
-                is_by = self.annotators[where, None] == np.arange(self.n_annotators)
-                yield where, np.column_stack([along, -1.0 * is_by])
+            who = self.asked.annotators
+            if who is not None:
+                along = np.column_stack([along, -1.0 * (who[where, None] == np.arange(self.asked.n_annotators))])
+            yield where, along
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of P(far) in each parameter, one row per judgement."""
@@ -408,7 +410,7 @@ class LabelScores:
             rates = self._rates_after(size * step[self.n_on_margin :])
             scored = replace(self.scored, margin=self.scored.margin + size * change, flip_rate=rates)
             if scored.loss < self.scored.loss:
-                return replace(self, scored=scored)
+                return replace(self, asked=replace(self.asked, scored=scored))
         return self
 
     def _rates_after(self, change: FloatArray) -> FlipRate:
@@ -811,19 +813,24 @@ def check_noise_if_possible(fit: Fit, judgements: Judgements, groups: NDArray[An
     Without groups, pairs are taken to be independent.  Groups of attached comparisons come after those of pairs; where
     those of pairs alone are given, comparisons depend on each other by their points, or not at all.
     """
-    groups = units_with_comparisons(groups, judgements)
-    rows, n = sample_rows(len(judgements), _MOST_TESTED), len(judgements)
-    some, others = judgements.take(rows), judgements.comparisons
-    ids = np.arange(len(rows)) if groups is None else groups[rows]
-    if others is not None:
-        chosen = sample_rows(len(others), _MOST_TESTED)
-        some = replace(some, comparisons=others.take(chosen))
-        more = n + np.arange(len(chosen)) if groups is None else groups[n + chosen]
-        ids = np.concatenate([ids, more])
+    some, ids = _sampled(judgements, units_with_comparisons(groups, judgements), _MOST_TESTED)
+    if ids is None:
+        ids = np.arange(len(some) + (0 if some.comparisons is None else len(some.comparisons)))
     try:
         return check_noise_model(fit, some, groups=ids)
     except ValueError:  # the labels are not enough
         return None
+
+
+def _sampled(judgements: Judgements, ids: NDArray[Any] | None, most: int) -> tuple[Judgements, NDArray[Any] | None]:
+    """At most so many of the pairs and of the attached comparisons, and their groups or points."""
+    n, others = len(judgements), judgements.comparisons
+    rows = sample_rows(n, most)
+    some, chosen = judgements.take(rows), rows
+    if others is not None:
+        compared = sample_rows(len(others), most)
+        some, chosen = replace(some, comparisons=others.take(compared)), np.append(rows, n + compared)
+    return some, None if ids is None else ids[chosen]
 
 
 def _check_all(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None, n_bins: int) -> NoiseCheck:
@@ -991,7 +998,7 @@ class MisfitTest:
         return cls(combine(*(test.p_value for test in tests)), clearest.z)
 
 
-def misfit_tests(asked: TwoSided, dependence: Dependence) -> dict[Misfit, MisfitTest]:
+def misfit_tests(asked: BinaryView, dependence: Dependence) -> dict[Misfit, MisfitTest]:
     """Test whether the answers to a question depend on anything besides their margins under the metric.
 
     Tests for which there are too few uncertain labels are omitted, and of comparisons those that need two sides.
@@ -1110,7 +1117,12 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
     """
     plain = without_penalty(fitted, fitted.training(), class_weight=None)
     check_testable(plain)
-    judgements, ids = _sample(plain, groups)
+    training = plain.training()
+    finds_points = groups is None and training.comparisons is None  # without a warning that they are shared
+    ids = find_points(training.data) if finds_points else units_of_all(groups, training)
+    counts = training.all_weights > 0
+    most = int(np.clip(_MOST_WORK / plain.statistics.n_parameters**2, _FEWEST_SAMPLED, _MOST_TESTED))
+    judgements, ids = _sampled(training.counted(), None if ids is None else ids[counts], most)
     check_units(Dependence(ids if ids is None else ids[: len(judgements)]))
     check = check_noise_if_possible(plain, judgements, ids)
     tests: dict[Misfit, list[MisfitTest]] = {}
@@ -1137,7 +1149,7 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
     )
 
 
-def _tests_of(asked: TwoSided, check: NoiseCheck | None, dependence: Dependence) -> dict[Misfit, MisfitTest]:
+def _tests_of(asked: BinaryView, check: NoiseCheck | None, dependence: Dependence) -> dict[Misfit, MisfitTest]:
     """The tests of one question.
 
     Wrong noise can look like a wrong metric, so the metric is tested under noise that fits.
@@ -1148,23 +1160,6 @@ def _tests_of(asked: TwoSided, check: NoiseCheck | None, dependence: Dependence)
     is_flipped = isinstance(better.flip_rate, float) and better.flip_rate != asked.scored.flip_rate
     n_rates = 1 if is_flipped else asked.n_rates
     return misfit_tests(replace(asked, scored=better, n_rates=n_rates), dependence)
-
-
-def _sample(fitted: Fit, groups: Any) -> tuple[Judgements, NDArray[Any] | None]:
-    """Some of the training judgements, and which of them depend on each other, attached comparisons last."""
-    most = int(np.clip(_MOST_WORK / fitted.statistics.n_parameters**2, _FEWEST_SAMPLED, _MOST_TESTED))
-    training = fitted.training()
-    if training.comparisons is None:
-        judgements = training.counted().sample(most, seed=0)
-        return judgements, find_points(judgements.data) if groups is None else np.asarray(groups)[judgements.numbers]
-    judgements = replace(training.counted(), comparisons=training.comparisons.counted().sample(most, seed=0))
-    judgements = judgements.sample(most, seed=0)
-    if groups is None:
-        return judgements, units_of_all(None, judgements)
-    assert judgements.comparisons is not None
-    chosen = np.concatenate([judgements.numbers, len(training) + judgements.comparisons.numbers])
-    ids = units_of_all(groups, training)
-    return judgements, None if ids is None else ids[chosen]
 
 
 def _rejected(p_values: Mapping[Misfit, float]) -> list[Misfit]:

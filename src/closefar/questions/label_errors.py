@@ -60,7 +60,7 @@ from closefar.model import Metric, Scored, ScoredLevels
 from closefar.noise import Noise
 from closefar.plain import format_table
 from closefar.questions.dependence import Dependence, points_of_legs
-from closefar.questions.goodness_of_fit import check_noise_if_possible, sides_of, two_sided, weighted_bins, wilson
+from closefar.questions.goodness_of_fit import binary_views, check_noise_if_possible, sides_of, weighted_bins, wilson
 from closefar.questions.likelihood import LabelModel
 from closefar.questions.moves import SideErrors
 
@@ -442,7 +442,7 @@ def _doubt_about_points(fit: Fit, judgements: Judgements, groups: NDArray[Any] |
     """Label errors are independent; what the metric misses about a point shows in all pairs of that point."""
     if groups is None:
         return None
-    dependence, asked = Dependence(groups), two_sided(fit, replace(judgements, comparisons=None))
+    dependence, asked = Dependence(groups), binary_views(fit, replace(judgements, comparisons=None))
     # Of several questions, one may be this far out by chance.
     most = _CLUSTER_Z if len(asked) == 1 else float(norm.isf(norm.sf(_CLUSTER_Z) / len(asked)))
     if not any(_clusters(each.scored, dependence, most) for each in asked):
