@@ -283,7 +283,7 @@ class Posterior:
         judgements = training_of(fit)
         cuts = np.zeros(0) if isinstance(candidates, LegRows) else np.array(fit.metric.thresholds)
         basis, values = _basis(fit, judgements, coordinates)
-        information = _information(fit, judgements, basis, coordinates)
+        information = _information(fit, judgements, basis)
         precision = information + np.diag(_prior(fit, values, judgements))
         n = packed.packed_size(len(values)) + len(cuts)
         covariance = np.asarray(np.linalg.inv(precision)[:n, :n], dtype=np.float64)
@@ -362,22 +362,20 @@ def _legs(rows: Rows) -> BlockRows:
     return rows.legs if isinstance(rows, LegRows) else rows
 
 
-def _information(fit: Fit, judgements: Judgements, basis: FloatArray, coordinates: Coordinates) -> FloatArray:
+def _information(fit: Fit, judgements: Judgements, basis: FloatArray) -> FloatArray:
     """The Fisher information of the judgements about (packed M, thresholds, strictness of annotators)."""
-    rows, table, rates = (
-        judged_rows(judgements, fit.relative_noise),
-        table_of(fit, judgements),
-        annotator_rates(fit, judgements),
-    )
+    rows, table = judged_rows(judgements, fit.relative_noise), table_of(fit, judgements)
+    rates = annotator_rates(fit, judgements)
     likelihood = LabelLikelihood(
-        rows.in_coordinates(replace(coordinates, transform=basis)),
+        rows,
         Outcomes.of(judgements),
         judgements.all_weights,
         fit.metric.noise,
         fit.metric.flip_rate if rates is None else rates,
         beyond=np.asarray(rows.squared_distances(fit.metric.factor)),  # also along what is not in the basis
+        gradients=lambda block: packed.form_gradients(block.T @ basis),
+        n_on_matrix=packed.packed_size(basis.shape[1]),
     )
-    table = table_of(fit, judgements)
     rest = np.append(fit.metric.thresholds, () if table is None else table.strictness)
     return likelihood.fisher(np.append(np.zeros(likelihood.n_on_matrix), rest), likelihood.shares)
 

@@ -238,13 +238,14 @@ class Outcomes:
             np.where(has_upper, squared - self.upper @ thresholds, -np.inf),
         )
 
-    def fill_slopes(self, where: slice, slopes: FloatArray) -> None:
-        """Write the derivative of each squared distance less its annotator's strictness into these columns."""
-        slopes[:] = 0.0
+    def slopes(self, where: slice) -> FloatArray:
+        """The derivative of minus the strictness of the annotator of each in all thresholds."""
+        slopes = np.zeros((len(self.codes[where]), self.n_thresholds))
         if self.annotators is not None:
             rows, annotators = np.arange(len(slopes)), self.annotators[where]
             judged = annotators < self.n_annotators
             slopes[rows[judged], self.n_cuts + annotators[judged]] = -1.0
+        return slopes
 
     def alternatives(self) -> Iterator[tuple[Outcomes, BoolArray]]:
         """All outcomes that each judgement could have had, one at a time, and which of them there are."""
@@ -348,13 +349,18 @@ class LabelTerms:
         return replace(self, low_low=low**2, low_up=low * up, up_up=up**2, **crosses)
 
 
+def _packed_gradients(block: FloatArray) -> FloatArray:
+    return packed.form_gradients(block.T)
+
+
 @dataclass(frozen=True, eq=False)
 class LabelLikelihood:
     """The mean of -log P(judgement) over rows of these shares, as a function of the parameters.
 
     `flip_rate` is the rate (or those of close and of far) if it is known, with one number per row if there are several;
     None if `n_rates` of them are parameters.  `precision` is that of the normal prior of each strictness, divided by
-    the number of observations.  `beyond` is added to the squared distances of M.
+    the number of observations.  `gradients` are those of z'Mz in the parameters of M, for the columns z of a block, and
+    `beyond` is added to it.
     """
 
     rows: Rows
@@ -365,6 +371,8 @@ class LabelLikelihood:
     n_rates: int = 0
     precision: float = 0.0
     beyond: FloatArray | float = 0.0
+    gradients: Callable[[FloatArray], FloatArray] = _packed_gradients
+    n_on_matrix: int = 0
 
     @classmethod
     def of(
@@ -380,7 +388,9 @@ class LabelLikelihood:
         """The likelihood of the judgements that the optimum was fitted to."""
         outcomes = Outcomes.of(judgements)
         free = n_rates if flip_rate is None else 0
-        return cls(optimum.rows, outcomes, judgements.all_shares, noise, flip_rate, free, precision)
+        n_on_matrix = packed.packed_size(optimum.size)
+        shares = judgements.all_shares
+        return cls(optimum.rows, outcomes, shares, noise, flip_rate, free, precision, n_on_matrix=n_on_matrix)
 
     def thinned(self, repeats: FloatArray) -> tuple[LabelLikelihood, FloatArray]:
         """The likelihood of about 100,000 rows that represent all, and the observations that each represents.
@@ -411,11 +421,6 @@ class LabelLikelihood:
             flip_rate=_some(rate, rows),
             beyond=_some(self.beyond, rows),
         )
-
-    @property
-    def n_on_matrix(self) -> int:
-        """The number of parameters of M."""
-        return packed.packed_size(self.rows.n_columns)
 
     @property
     def n_on_margin(self) -> int:
@@ -449,10 +454,8 @@ class LabelLikelihood:
         return list(self._computed()) if is_small else None
 
     def _computed(self) -> Iterator[tuple[slice, FloatArray]]:
-        n_more, size = self.outcomes.n_thresholds, self.n_on_matrix
-        for where, slopes in by_legs(self.rows, lambda block: packed.margin_gradients(block, n_more)):
-            self.outcomes.fill_slopes(where, slopes[:, size:])
-            yield where, slopes
+        for where, along in by_legs(self.rows, self.gradients):
+            yield where, np.hstack([along, self.outcomes.slopes(where)])
 
     def loss(self, terms: LabelTerms, parameters: FloatArray, weights: FloatArray) -> float:
         """The mean loss, with the penalty of strictness."""
@@ -511,7 +514,7 @@ class LabelLikelihood:
     def information(self, parameters: FloatArray, weights: FloatArray, terms: LabelTerms | None = None) -> FloatArray:
         """The second derivative or, if that is not positive definite, as flips can make it, the Fisher information."""
         terms = self.terms(parameters) if terms is None else terms
-        observed: FloatArray = self._sums(terms, weights) + self._prior
+        observed: FloatArray = self._sums(terms, weights) + self.of_prior
         if self._flips.are_none or np.linalg.eigvalsh(_scaled(observed))[0] > 0.0:
             return observed
         return self.fisher(parameters, weights)
@@ -523,10 +526,10 @@ class LabelLikelihood:
             other = replace(self, outcomes=outcomes)
             terms = other.terms(parameters)
             expected = expected + other._sums(terms.squares, np.where(exist, weights * np.exp(-terms.loss), 0.0))
-        return np.asarray(expected + self._prior)
+        return np.asarray(expected + self.of_prior)
 
     @property
-    def _prior(self) -> Any:
+    def of_prior(self) -> Any:
         """The second derivative of the prior."""
         if not self.outcomes.n_annotators:
             return 0.0
@@ -536,7 +539,7 @@ class LabelLikelihood:
 
     def spread_of_prior(self, n_observations: float) -> Any:
         """The covariance of the scores of the prior: strictness is drawn anew from it as judgements are."""
-        return self._prior / n_observations
+        return self.of_prior / n_observations
 
     def _sums(self, terms: LabelTerms, weights: FloatArray) -> FloatArray:
         """The sums of second derivatives in all parameters."""

@@ -15,19 +15,19 @@ import numpy as np
 
 from closefar import packed
 from closefar.arrays import TINY, Array, BoolArray, FloatArray, IndexArray, to_numpy
-from closefar.fitting import AnnotatorTable, Fit, Scorer
+from closefar.fitting import AnnotatorTable, Fit, score
 from closefar.judgements import Judgements, Kind
-from closefar.model import Metric, ScoredLevels
+from closefar.model import Metric
 from closefar.questions.likelihood import (
-    LabelModel,
+    LabelLikelihood,
+    Outcomes,
     by_legs,
     coordinates_of,
     differences,
     leg_blocks,
-    level_information,
     representatives,
 )
-from closefar.rows import BlockRows, rows_of
+from closefar.rows import BlockRows, Rows, rows_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a fit knows of the annotators of judgements, and judgements that are read for a question.
@@ -174,23 +174,31 @@ class MarginMoves:
         self, metric: Metric, judgements: Judgements, *, keep_rank: bool = True, comparison_noise: float = 1.0
     ) -> None:
         coordinates, factor = coordinates_of(metric, judgements)
-        vectors = np.linalg.svd(factor, full_matrices=True)[0]
+        vectors, lengths, _ = np.linalg.svd(factor, full_matrices=True)
         self._metric = metric
         self._basis = coordinates.transform @ vectors
-        self._scale = 1.0 / comparison_noise
+        self._noise = comparison_noise
         size = self._basis.shape[1] + (metric.origin is not None)
         n_more = int(judgements.kind is not Kind.COMPARISONS)
         self.moves = Moves.keeping_rank(metric.rank if keep_rank else size, size, n_more)
         self.is_partial = self.moves.n_on_matrix > MOST_MOVES
         if self.is_partial:
             self.moves = self.moves.diagonal()
+        values = np.append(lengths**2, np.zeros(size - len(lengths)))
+        self.matrix = packed.pack(np.diag(values))[self.moves.kept]  # M, by its moves
+
+    def rows(self, data: Array) -> Rows:
+        """The rows that margins are of, but for thresholds."""
+        rows = rows_of(data, self._metric.origin)
+        return rows if isinstance(rows, BlockRows) else rows.with_scale(1.0 / self._noise)
 
     def blocks(self, data: Array) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each margin along each move, one row per judgement."""
-        rows = rows_of(data, self._metric.origin)
-        scale = 1.0 if isinstance(rows, BlockRows) else self._scale
-        for where, along in by_legs(rows, lambda block: self.moves.gradients(self._in_coordinates(block))):
-            yield where, along if scale == 1.0 else scale * along
+        return by_legs(self.rows(data), lambda block: self.moves.gradients(self._in_coordinates(block)))
+
+    def on_matrix(self, block: FloatArray) -> FloatArray:
+        """The derivative of z'Mz along each move of M, for the columns z of a block."""
+        return self.moves.gradients(self._in_coordinates(block))[:, : self.moves.n_on_matrix]
 
     def mean_squares(self, data: Array) -> FloatArray:
         """The mean square of the coordinates of each row: one on average."""
@@ -253,59 +261,33 @@ class SideErrors:
         if len(chosen) < len(seen):
             seen = seen.take(chosen)
             seen = seen.with_weights(number * seen.weights)
-        table = table_of(fit, seen)
-        n_annotators = 0 if table is None else len(table)
-        blank = cls(moves, seen.n_thresholds, n_annotators, np.empty((0, 0)), 0.0)
-        margins, weights = margin_information(fit, seen)
-        information = blank._sums(seen, weights * seen.weights)
-        of_scale = np.einsum("ni,nij,nj->n", margins, np.moveaxis(weights, -1, 0), margins) @ seen.weights
-        if table is not None:
-            places = np.arange(len(information))[-n_annotators:]
-            information[places, places] += 1.0 / table.width**2
-        return cls(
-            moves, seen.n_thresholds, n_annotators, pseudo_inverse(information), 1.0 / max(float(of_scale), TINY)
+        table, taus = table_of(fit, seen), fit.metric.thresholds if seen.n_thresholds else ()
+        likelihood = LabelLikelihood(
+            moves.rows(seen.data),
+            Outcomes.of(seen),
+            seen.weights,
+            fit.metric.noise,
+            score(fit, seen).flip_rate,
+            precision=0.0 if table is None else table.width**-2.0,
+            gradients=moves.on_matrix,
+            n_on_matrix=len(moves.matrix),
         )
+        parameters = np.concatenate([moves.matrix, taus, () if table is None else table.strictness])
+        information = likelihood.fisher(parameters, likelihood.shares)
+        of_scale = float(parameters @ (information - likelihood.of_prior) @ parameters)
+        n_annotators = 0 if table is None else len(table)
+        return cls(moves, len(taus), n_annotators, pseudo_inverse(information), 1.0 / max(of_scale, TINY))
 
     def at(self, data: Array, margins: FloatArray, annotators: IndexArray | None = None) -> FloatArray:
         """The error of each of these margins, (n, cuts)."""
-        variances = np.empty(margins.shape)
-        for where, alongs in self._blocks(data, annotators):
-            for cut, along in enumerate(alongs):
-                variances[where, cut] = np.einsum("ij,ij->i", along @ self.covariance, along)
+        variances, n = np.empty(margins.shape), len(self.moves.matrix)
+        covariance, cuts = self.covariance, slice(n, n + self.n_cuts)
+        for where, along in by_legs(self.moves.rows(data), self.moves.on_matrix):
+            slopes = np.hstack([along, np.zeros((len(along), self.n_cuts + self.n_annotators))])
+            if annotators is not None and self.n_annotators:
+                slopes[np.arange(len(along)), cuts.stop + annotators[where]] = -1.0
+            spread = slopes @ covariance
+            variances[where] = np.einsum("ij,ij->i", spread, slopes)[:, None]
+            if self.n_cuts:
+                variances[where] += np.diag(covariance)[cuts] - 2.0 * spread[:, cuts]
         return np.sqrt(np.maximum(np.maximum(variances, 0.0) - self.of_scale * margins**2, 0.0))
-
-    def _blocks(self, data: Array, annotators: IndexArray | None) -> Iterator[tuple[slice, list[FloatArray]]]:
-        """The derivative of each margin in all parameters, for each cut."""
-        for where, along in self.moves.blocks(data):
-            if self.n_cuts <= 1 and not self.n_annotators:
-                yield where, [along]
-                continue
-            n, on_matrix = len(along), along[:, : self.moves.moves.n_on_matrix]
-            by = np.zeros((n, self.n_annotators))
-            if annotators is not None:
-                by[np.arange(n), annotators[where]] = -1.0
-            cuts = -np.eye(self.n_cuts)
-            yield where, [np.column_stack([on_matrix, np.tile(cut, (n, 1)), by]) for cut in cuts]
-
-    def _sums(self, seen: Judgements, weights: FloatArray) -> FloatArray:
-        """The information on all parameters, from that on the margins: (cuts, cuts, n)."""
-        total: Any = 0.0
-        who = None if seen.annotators is None else seen.annotators.codes
-        for where, alongs in self._blocks(seen.data, who):
-            for i, left in enumerate(alongs):
-                for j, right in enumerate(alongs):
-                    if np.any(weights[i, j]):
-                        total = total + left.T @ (right * weights[i, j, where, None])
-        return np.asarray(total)
-
-
-def margin_information(fit: Fit, seen: Judgements) -> tuple[FloatArray, FloatArray]:
-    """The margins from each threshold, (n, cuts), and the Fisher information on them, (cuts, cuts, n)."""
-    scores = Scorer.of(fit).score(seen)
-    if not isinstance(scores, ScoredLevels):
-        model = LabelModel.at(scores.margin, scores.noise, scores.flip_rate)
-        return scores.margin[:, None], model.information[None, None]
-    cuts = scores.dichotomies
-    margins = np.column_stack([each.margin for each in cuts])
-    slopes = np.column_stack([LabelModel.at(each.margin, each.noise, each.flip_rate).slope for each in cuts])
-    return margins, np.moveaxis(level_information(slopes, scores.probabilities), 0, -1)
