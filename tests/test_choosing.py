@@ -91,7 +91,7 @@ def test_gains_of_before_are_bounds_that_change_no_choice(learner, candidates):
     many = np.repeat(candidates, 2, axis=0) * np.linspace(0.5, 2.0, 600)[:, None]
     posterior, rows, means, answers = parts_of(learner, many)
     quick, _ = choose_batch(posterior, rows, means, answers, 15)
-    full, utilities = choose_batch(posterior, rows, means, answers, 15, with_utilities=True)
+    full, _ = choose_batch(posterior, rows, means, answers, 15, with_utilities=True)
     assert quick.tolist() == full.tolist()
 
 

@@ -32,7 +32,7 @@ from closefar.questions.label_errors import (
     flip_aware,
     judge_sides,
 )
-from closefar.questions.moves import SideErrors
+from closefar.questions.likelihood import SideErrors
 from paper_estimator import PAPER
 
 

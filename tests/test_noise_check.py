@@ -25,8 +25,7 @@ from closefar.questions.goodness_of_fit import (
     refitted,
     weighted_bins,
 )
-from closefar.questions.likelihood import LabelModel
-from closefar.questions.moves import MarginMoves, SideErrors
+from closefar.questions.likelihood import LabelModel, MarginMoves, SideErrors
 from paper_estimator import PAPER
 
 
@@ -514,7 +513,7 @@ def test_standard_errors_of_margins_are_those_of_refits():
 
 
 def test_more_parameters_than_are_adjusted_for_are_refused(monkeypatch, case):
-    monkeypatch.setattr("closefar.questions.moves.MOST_MOVES", 3)
+    monkeypatch.setattr("closefar.questions.likelihood.MOST_MOVES", 3)
     with pytest.raises(ValueError, match="more than 1500 free parameters"):
         check_noise_model(*case)
 

@@ -19,8 +19,14 @@ from closefar.fitting import Fit, Fitted, Scorer, refit
 from closefar.judgements import Judgements, Kind, check_comparisons, check_pairs, sample_rows
 from closefar.model.thresholds import level_flips
 from closefar.noise import FlipRate, Noise
-from closefar.questions.likelihood import LabelLikelihood, Outcomes, by_legs, level_information
-from closefar.questions.moves import annotator_rates, table_of
+from closefar.questions.likelihood import (
+    LabelLikelihood,
+    Outcomes,
+    annotator_rates,
+    by_legs,
+    level_information,
+    table_of,
+)
 from closefar.rows import (
     BlockRows,
     Coordinates,

@@ -28,8 +28,17 @@ from closefar.noise import NOISES, FlipRate, Noise, has_flips
 from closefar.packed import form_gradients
 from closefar.plot_style import COLOURS, REFERENCE, add_legend, axes_or_new
 from closefar.questions.dependence import Dependence, points_of_legs, units_of_all, units_with_comparisons
-from closefar.questions.likelihood import LabelModel, combined_legs, differences, kept_share
-from closefar.questions.moves import MOST_MOVES, MarginMoves, pseudo_inverse, read_for, scaled_eigh
+from closefar.questions.likelihood import (
+    MOST_MOVES,
+    LabelModel,
+    MarginMoves,
+    combined_legs,
+    differences,
+    kept_share,
+    pseudo_inverse,
+    read_for,
+    scaled_eigh,
+)
 from closefar.rows import rows_of
 
 if TYPE_CHECKING:

@@ -31,8 +31,17 @@ from closefar.model.factors import root_of
 from closefar.noise import FlipRate, interval_losses
 from closefar.questions.dependence import Dependence, units_of_all
 from closefar.questions.goodness_of_fit import DOUBT, check_noise_if_possible
-from closefar.questions.likelihood import LabelLikelihood, LabelTerms, Optimum, by_legs
-from closefar.questions.moves import RankMoves, annotator_rates, read_for, scaled_eigh, table_of
+from closefar.questions.likelihood import (
+    LabelLikelihood,
+    LabelTerms,
+    Optimum,
+    RankMoves,
+    annotator_rates,
+    by_legs,
+    read_for,
+    scaled_eigh,
+    table_of,
+)
 from closefar.rows import BlockRows, LegRows, Rows, rows_of
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -61,8 +61,7 @@ from closefar.noise import Noise
 from closefar.plain import format_table
 from closefar.questions.dependence import Dependence, points_of_legs
 from closefar.questions.goodness_of_fit import binary_views, check_noise_if_possible, sides_of, weighted_bins, wilson
-from closefar.questions.likelihood import LabelModel
-from closefar.questions.moves import SideErrors
+from closefar.questions.likelihood import LabelModel, SideErrors
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which labels are flipped, and how many: estimated from how contradictions become rarer as the margin grows.

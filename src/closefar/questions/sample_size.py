@@ -33,8 +33,7 @@ from closefar.judgements import Judgements, Kind, find_points
 from closefar.model import Metric, Scored
 from closefar.model.factors import root_of
 from closefar.noise import has_flips
-from closefar.questions.likelihood import LabelLikelihood, LabelTerms, Optimum
-from closefar.questions.moves import RankMoves
+from closefar.questions.likelihood import LabelLikelihood, LabelTerms, Optimum, RankMoves
 from closefar.rows import RowSource, rows_of
 from closefar.theory import parameter_bound, sample_size
 
