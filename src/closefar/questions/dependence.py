@@ -40,14 +40,14 @@ def units_of_all(groups: Any, judgements: Judgements, *, stacklevel: int = 2) ->
         return ids
     if not judgements.are_pairs or (find_points(judgements.data) is None and find_points(others.data) is None):
         return None
-    parts = [_points(each) for each in (judgements, others)]
-    widest = max(part.shape[1] for part in parts)
-    stacked = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
-    numbers = np.unique(stacked, axis=0, return_inverse=True)[1].ravel()
-    n_first = parts[0].shape[0] * parts[0].shape[1]
-    both = zip(np.split(numbers, [n_first]), parts, strict=True)
-    own: list[NDArray[np.intp]] = [ids.reshape(part.shape[0], part.shape[1]) for ids, part in both]
-    found = np.concatenate([np.column_stack([ids, *[ids[:, -1]] * (widest - ids.shape[1])]) for ids in own])
+    sizes = {each.kind: int(each.data.shape[1]) for each in (judgements, others)}
+    widest = max(sizes.values())
+    points = [
+        np.stack([_column(each, min(place, sizes[each.kind] - 1)) for place in range(widest)], axis=1)
+        for each in (judgements, others)
+    ]
+    stacked = np.concatenate(points).reshape(-1, judgements.n_columns)
+    found = np.unique(stacked, axis=0, return_inverse=True)[1].reshape(-1, widest)
     if not is_indexed(judgements.data):
         warn_of_points(found, "standard errors are by point", stacklevel=stacklevel + 1)
     return found
@@ -64,11 +64,6 @@ def units_with_comparisons(groups: NDArray[Any] | None, judgements: Judgements) 
     if groups.ndim == 2:
         return units_of_all(None, judgements)
     return np.append(groups.astype(str), [f"comparison {number}" for number in range(len(others))])
-
-
-def _points(judgements: Judgements) -> FloatArray:
-    """The points of each judgement, (n, 2 to 4, d)."""
-    return np.stack([_column(judgements, place) for place in range(int(judgements.data.shape[1]))], axis=1)
 
 
 def _column(judgements: Judgements, place: int) -> FloatArray:

@@ -133,31 +133,30 @@ class Spread:
         return self.interval(estimate, self._gradients(z, slope, cut))
 
     def thresholds(self, metric: Metric) -> Interval:
-        n = len(metric.thresholds)
-        gradients = np.zeros((n, self._n_on_matrix + self.n_thresholds + self.n_rates))
-        gradients[:, self._n_on_matrix : self._n_on_matrix + n] = np.eye(n)
+        gradients = np.eye(self._n_parameters)[self._n_on_matrix :][: len(metric.thresholds)]
         return from_zero(self.interval(np.array(metric.thresholds), gradients))
 
     def matrix(self, metric: Metric) -> Interval:
-        d = len(metric.factor)
-        i, j = np.indices((d, d)).reshape(2, -1)
-        on_matrix = packed.form_gradients(self.transform[i], self.transform[j])
-        entries = self.interval(metric.matrix, self._extended(on_matrix, 0.0))
-        on_diagonal = np.eye(d, dtype=bool)
-        low = np.where(on_diagonal, np.maximum(entries.low, 0.0), entries.low)
+        entries = self.interval(metric.matrix, self._extended(self._of_entries, 0.0))
+        low = np.where(np.eye(len(metric.factor), dtype=bool), np.maximum(entries.low, 0.0), entries.low)
         return Interval(entries.estimate, entries.standard_error, low, entries.high)
 
     def relative_matrix(self, metric: Metric) -> Interval:
         """Intervals for M / tr M, in the units of the data."""
-        d, trace = len(metric.factor), float(metric.eigenvalues.sum())
+        trace = float(metric.eigenvalues.sum())
         if trace == 0.0:
-            unknown = np.full((d, d), np.nan)
+            unknown = np.full(metric.matrix.shape, np.nan)
             return Interval(unknown, unknown, unknown, unknown)
-        i, j = np.indices((d, d)).reshape(2, -1)
-        of_entries = packed.form_gradients(self.transform[i], self.transform[j])
         estimate = metric.matrix / trace
-        on_matrix = (of_entries - np.outer(estimate.ravel(), packed.form_gradients(self.transform).sum(axis=0))) / trace
+        of_trace = packed.form_gradients(self.transform).sum(axis=0)
+        on_matrix = (self._of_entries - np.outer(estimate.ravel(), of_trace)) / trace
         return self.interval(estimate, self._extended(on_matrix, 0.0))
+
+    @property
+    def _of_entries(self) -> FloatArray:
+        """The derivatives of the entries of M in the units of the data, a row each."""
+        i, j = np.indices((len(self.transform),) * 2).reshape(2, -1)
+        return packed.form_gradients(self.transform[i], self.transform[j])
 
     def eigenvalues(self, metric: Metric) -> Interval:
         """Intervals for the eigenvalues of M in the units of the data, largest first."""
@@ -184,7 +183,8 @@ class Spread:
 
     def _of_eigenvalues(self, estimate: FloatArray, values: FloatArray, gradients: FloatArray) -> Interval:
         """Intervals for eigenvalues with these gradients; those that are not distinct share one interval."""
-        each = self._from_centre().interval(values, gradients)
+        from_centre = [replace(reach, shift=reach.shift - self.reaches[0].shift) for reach in self.reaches]
+        each = replace(self, reaches=tuple(from_centre)).interval(values, gradients)
         low, high = np.minimum(each.low, estimate), np.maximum(each.high, estimate)
         error = self.interval(values[1:], gradients[:-1] - gradients[1:]).standard_error
         for those in np.split(
@@ -196,10 +196,8 @@ class Spread:
     def flip_rate(self, metric: Metric) -> Interval | None:
         if not self.n_rates:
             return None
-        gradient = np.zeros((self.n_rates, self._n_on_matrix + self.n_thresholds + self.n_rates))
-        gradient[:, -self.n_rates :] = np.eye(self.n_rates)
-        found = self.interval(np.array(metric.flip_rate, dtype=float), gradient)
-        return mapped(found, _as_rates)
+        gradients = np.eye(self._n_parameters)[-self.n_rates :]
+        return mapped(self.interval(np.array(metric.flip_rate, dtype=float), gradients), _as_rates)
 
     def probability_far(self, metric: Metric, z: Any) -> Interval:
         return self._between(metric, [metric.margin(z)], [self._gradients(z, -1.0)], 1)
@@ -281,6 +279,10 @@ class Spread:
     def _n_on_matrix(self) -> int:
         return packed.packed_size(self.transform.shape[1])
 
+    @property
+    def _n_parameters(self) -> int:
+        return self._n_on_matrix + self.n_thresholds + self.n_rates
+
     def _gradients(self, z: Any, slope: float, cut: int = 0) -> FloatArray:
         rows = np.atleast_2d(np.asarray(z, dtype=np.float64)) @ self.transform
         return self._extended(packed.form_gradients(rows), slope, cut)
@@ -291,11 +293,6 @@ class Spread:
         if slope != 0.0:
             rest[:, cut] = slope
         return np.column_stack([on_matrix, rest])
-
-    def _from_centre(self) -> Spread:
-        """The same, relative to the first of the centres."""
-        reaches = [replace(reach, shift=reach.shift - self.reaches[0].shift) for reach in self.reaches]
-        return replace(self, reaches=tuple(reaches))
 
     def _centre(self, metric: Metric) -> tuple[FloatArray, FloatArray]:
         """Eigenvalues and eigenvectors, largest first, of M at the first of the centres."""

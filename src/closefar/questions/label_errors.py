@@ -83,18 +83,15 @@ class FlipCurve:
     contradicting: FloatArray
     agreeing: FloatArray
 
-    def at(self, size: FloatArray, contradicts: BoolArray) -> FloatArray:
-        curves = (np.interp(size, self.sizes, curve) for curve in (self.contradicting, self.agreeing))
-        found: FloatArray = np.where(contradicts, *curves)
-        return np.minimum(found, 1.0)
-
 
 def probability_flipped(curves: tuple[FlipCurve, ...], margin: FloatArray, contradicts: BoolArray) -> FloatArray:
     """The probability that each label is flipped; zero on a side where nothing is known."""
     probability = np.zeros(len(margin))
     for curve in curves:
         where = (margin >= 0) == curve.is_beyond
-        probability[where] = curve.at(np.abs(margin[where]), contradicts[where])
+        size = np.abs(margin[where])
+        found = (np.interp(size, curve.sizes, each) for each in (curve.contradicting, curve.agreeing))
+        probability[where] = np.minimum(np.where(contradicts[where], *found), 1.0)
     return probability
 
 
@@ -382,59 +379,44 @@ def doubt_about(fit: Fit, judgements: Judgements, unseen: Scores, groups: NDArra
 
     `unseen` are out-of-fold margins, where there are any.
     """
+    term = judgements.kind.term
     if fit.metric.rank == 0:
         return "the metric is zero"
     if fit.is_separable:
-        return f"the metric gets every training {judgements.kind.term} right"
-    return (
-        _doubt_about_number(fit, judgements)
-        or _doubt_about_metric(unseen)
-        or _doubt_about_noise(fit, judgements, groups)
-        or _doubt_about_points(fit, judgements, groups)
-    )
+        return f"the metric gets every training {term} right"
+    too_few = _doubt_about_number(fit, judgements)
+    if too_few is not None:
+        return too_few
+    if explained(unseen) < 1.0:
+        wrong, guessed = _errors(unseen)
+        of_levels = f"by cross-validation it is wrong by {wrong:.2f} levels on average (the best constant level by "
+        return "the learned distance explains too little: " + (
+            f"{of_levels}{guessed:.2f})"
+            if isinstance(unseen, ScoredLevels)
+            else f"its cross-validated accuracy is {1.0 - wrong:.1%} (majority baseline {1.0 - guessed:.1%})"
+        )
+    check = check_noise_if_possible(
+        fit, judgements, groups
+    )  # None: too few uncertain labels, so no evidence against it
+    if check is not None and check.p_value < _NOISE_P:
+        return f"the {term}s do not fit {fit.metric.noise.name} noise (p = {check.p_value:.2g})"
+    return _doubt_about_points(fit, judgements, groups)
 
 
 def _doubt_about_number(fit: Fit, judgements: Judgements) -> str | None:
-    n, n_parameters = judgements.effective_number, fit.statistics.n_parameters
-    needed = _LEAST_PER_PARAMETER * n_parameters
-    if judgements.kind is Kind.COMPARISONS:
-        if n >= 2.0 * needed:
-            return None
-        return (
-            f"{n:.0f} comparisons are too few for {n_parameters} parameters; make more, at least {2.0 * needed:.0f}, "
-            "or use fewer columns"
-        )
-    rarer = n * (1.0 - float(np.max(np.bincount(judgements.codes, judgements.shares))))
-    if rarer >= needed:
+    found, n_parameters = judgements.effective_number, fit.statistics.n_parameters
+    needed = _LEAST_PER_PARAMETER * n_parameters * (2.0 if judgements.kind is Kind.COMPARISONS else 1.0)
+    if judgements.kind is not Kind.COMPARISONS:
+        found *= 1.0 - float(np.max(np.bincount(judgements.codes, judgements.shares)))
+    if found >= needed:
         return None
-    if judgements.levels is not None:
-        return (
-            f"{rarer:.0f} labels besides those of the most frequent level are too few for {n_parameters} parameters; "
-            f"label more pairs, at least {needed:.0f} of other levels, or use fewer columns"
-        )
-    return (
-        f"{rarer:.0f} labels of the rarer kind are too few for {n_parameters} parameters; label "
-        f"more pairs, at least {needed:.0f} of each kind, or use fewer columns"
-    )
-
-
-def _doubt_about_metric(unseen: Scores) -> str | None:
-    if explained(unseen) >= 1.0:
-        return None
-    wrong, guessed = _errors(unseen)
-    found = (
-        f"by cross-validation it is wrong by {wrong:.2f} levels on average (the best constant level by {guessed:.2f})"
-        if isinstance(unseen, ScoredLevels)
-        else f"its cross-validated accuracy is {1.0 - wrong:.1%} (majority baseline {1.0 - guessed:.1%})"
-    )
-    return f"the learned distance explains too little: {found}"
-
-
-def _doubt_about_noise(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> str | None:
-    check = check_noise_if_possible(fit, judgements, groups)
-    if check is None or check.p_value >= _NOISE_P:  # None: too few uncertain labels, so no evidence against it
-        return None
-    return f"the {judgements.kind.term}s do not fit {fit.metric.noise.name} noise (p = {check.p_value:.2g})"
+    of_levels = "labels besides those of the most frequent level"
+    what, more = {
+        Kind.COMPARISONS: ("comparisons", f"make more, at least {needed:.0f},"),
+        Kind.LEVELS: (of_levels, f"label more pairs, at least {needed:.0f} of other levels,"),
+        Kind.CLOSE_FAR: ("labels of the rarer kind", f"label more pairs, at least {needed:.0f} of each kind,"),
+    }[judgements.kind]
+    return f"{found:.0f} {what} are too few for {n_parameters} parameters; {more} or use fewer columns"
 
 
 def _doubt_about_points(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> str | None:
@@ -1118,7 +1100,9 @@ def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: 
     """The folds; fewer, and then without groups, if one side of a split has only one label."""
     if not isinstance(cv, numbers.Integral):
         return split_judgements(cv, judgements, groups=groups, seed=seed)
-    most = min(int(cv), _n_rarest(judgements))
+    counts = _counts(judgements)
+    # The rarest label or, of levels, all but the most frequent.
+    most = min(int(cv), int(counts.min() if judgements.levels is None else counts.sum() - counts.max()))
     for by in (groups, None) if groups is not None else (None,):
         for n_folds in sorted({most, min(most, 3), min(most, 2)}, reverse=True):
             if n_folds < 2:
@@ -1127,22 +1111,14 @@ def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: 
                 splits = split_judgements(n_folds, judgements, groups=by, seed=seed)
             except ValueError:
                 continue
-            if all(_can_train(judgements.take(train)) for train, _ in splits):
+            if all(np.all(_counts(judgements.take(train)) > 0) for train, _ in splits):
                 return splits
     return []
 
 
-def _n_rarest(judgements: Judgements) -> int:
-    """How many judgements have the rarest label, or are not of the most frequent level; all comparisons are alike."""
+def _counts(judgements: Judgements) -> IndexArray:
+    """The number of judgements with each label; all comparisons have the same."""
     counted = judgements.codes[judgements.weights > 0]
     if judgements.kind is Kind.COMPARISONS:
-        return len(counted)
-    counts = np.bincount(counted, minlength=judgements.n_levels)
-    return int(counts.min() if judgements.levels is None else counts.sum() - counts.max())
-
-
-def _can_train(judgements: Judgements) -> bool:
-    if judgements.kind is Kind.COMPARISONS:
-        return bool(np.any(judgements.weights > 0))
-    counted = judgements.codes[judgements.weights > 0]
-    return len(np.unique(counted)) == judgements.n_levels
+        return np.array([len(counted)])
+    return np.bincount(counted, minlength=judgements.n_levels)
