@@ -25,7 +25,6 @@ from closefar.questions.label_errors import (
     FlipEvidence,
     LabelErrors,
     Verdicts,
-    _error_ratio,
     _share,
     _sum_of_products,
     by_suspicion,
@@ -259,39 +258,6 @@ def test_pairs_that_are_alike_tell_the_scale_and_leave_no_error_of_sides(z):
     np.testing.assert_allclose(errors, 0.0, atol=1e-6)
 
 
-def plain_ratio(margins, error, train_share):
-    """A grouped jackknife of margins of length one, pair by pair, over the nearer half."""
-    lengths = [np.linalg.norm(margin) / np.sqrt(len(margin)) if np.any(margin) else 1.0 for margin in margins]
-    scaled = [margin / length for margin, length in zip(margins, lengths, strict=True)]
-    centre = sum(scaled) / len(scaled)
-    near = sorted(range(len(centre)), key=lambda i: abs(centre[i]))[: (len(centre) + 1) // 2]
-    by_model = [(error[i] / (sum(lengths) / len(lengths))) ** 2 for i in near]
-    usual = [value + np.median(by_model) for value in by_model]
-    by_folds = [sum((one[i] - centre[i]) ** 2 for one in scaled) / len(scaled) / (1.0 - train_share) for i in near]
-    above, below = (sum(v / u for v, u in zip(values, usual, strict=True)) for values in (by_folds, by_model))
-    return np.sqrt(above / below)
-
-
-@pytest.mark.parametrize("n", [8, 9])
-@pytest.mark.parametrize("with_zero", [False, True])
-def test_the_ratio_of_errors_is_a_grouped_jackknife(n, with_zero):
-    rng = np.random.default_rng(n)
-    margins = [rng.standard_normal(n) * size + rng.standard_normal() for size in (1.0, 2.0, 5.0)]
-    margins[0] *= not with_zero
-    error = rng.uniform(0.1, 2.0, n)
-    assert _error_ratio(margins, error, 0.8) == pytest.approx(plain_ratio(margins, error, 0.8), rel=1e-9)
-
-
-def test_the_ratio_of_errors_at_its_limits():
-    margins, error = [np.array([1.0, -2.0, 3.0]), np.array([1.0, 2.0, 3.0])], np.ones(3)
-    assert _error_ratio(margins, np.zeros(3), 0.5) == 1.0
-    # Errors of 0 and 1: the median is not 0 and every pair counts.
-    some = np.array([0.0, 1.0, 1.0])
-    assert _error_ratio(margins, some, 0.5) == pytest.approx(plain_ratio(margins, some, 0.5))
-    assert np.isfinite(_error_ratio(margins, error, 1.0))
-    assert _error_ratio([2.0 * margins[0], margins[0]], error, 0.5) == 0.0
-
-
 @pytest.mark.parametrize("n_folds", [3, 2, 1, 0])
 def test_each_label_is_judged_by_the_fit_of_its_fold(n_folds):
     """Folds test twenty pairs each; what they leave is judged by a fit to all, which has seen it."""
@@ -312,8 +278,6 @@ def test_each_label_is_judged_by_the_fit_of_its_fold(n_folds):
             if len(test)
         ]
     )
-    if n_folds > 1:
-        error *= plain_ratio(margins[:n_folds], error, np.mean([len(train) / 60 for train, _ in splits]))
     np.testing.assert_allclose(found.error, error, rtol=1e-9)
     for k, ((_, test), metric, margin) in enumerate(zip(sides, judges, margins, strict=True)):
         np.testing.assert_allclose(found.margin[test], margin[test])

@@ -543,23 +543,14 @@ def judge_sides(
     untested = np.setdiff1d(np.arange(n), np.concatenate([np.zeros(0, np.intp), *(test for _, test in splits)]))
     if len(untested):
         splits = [*splits, (np.arange(n), untested)]
-    fits = _fits(learn, splits, n_jobs)
-    scored = [score(fit, judgements) for fit in fits]
+    parts = _scored(learn, judgements, splits, n_jobs)
     errors, is_new = np.empty((n, max(judgements.n_thresholds, 1))), np.empty(n, dtype=bool)
-    for fit, scores, (train, test) in zip(fits, scored, splits, strict=True):
-        others = judgements.take(test)
-        who = None if others.annotators is None else others.annotators.codes
+    for (fit, scores, test), (train, _) in zip(parts, splits, strict=True):
+        who = None if scores.judgements.annotators is None else scores.judgements.annotators.codes
         known = SideErrors.of(fit, judgements.take(train).counted())
-        errors[test] = known.at(others.data, _margins(scores)[test], who)
+        errors[test] = known.at(scores.judgements.data, _margins(scores), who)
         is_new[test] = not _overlap(train, test)
-    folds = [
-        (scores, len(train) / n) for scores, (train, test) in zip(scored, splits, strict=True) if is_new[test].all()
-    ]
-    if len(folds) > 1:
-        train_share = float(np.mean([share for _, share in folds]))
-        errors *= _error_ratio([_margins(scores).ravel() for scores, _ in folds], errors.ravel(), train_share)
-    parts = [(scores.take(test), test) for scores, (_, test) in zip(scored, splits, strict=True)]
-    return Verdicts.of(joined(judgements, parts), errors, is_new)
+    return Verdicts.of(joined(judgements, [part[1:] for part in parts]), errors, is_new)
 
 
 def unseen_scores(
@@ -573,37 +564,21 @@ def unseen_scores(
     if not apart:
         return None
     judgements = replace(judgements, comparisons=None)
-    fits = _fits(learn, apart, n_jobs)
-    parts = [(score(fit, judgements.take(test)), test) for fit, (_, test) in zip(fits, apart, strict=True)]
-    return joined(judgements, parts).take(np.unique(np.concatenate([test for _, test in apart])))
+    parts = _scored(learn, judgements, apart, n_jobs)
+    return joined(judgements, [part[1:] for part in parts]).take(np.unique(np.concatenate([test for _, test in apart])))
 
 
-def _fits(learn: Callable[[IndexArray], Fit], splits: list[Split], n_jobs: int | None) -> list[Fit]:
+def _scored(
+    learn: Callable[[IndexArray], Fit], judgements: Judgements, splits: list[Split], n_jobs: int | None
+) -> list[tuple[Fit, Scores, IndexArray]]:
+    """The fit to the training side of each split, with the other side and its scores."""
     found = Parallel(n_jobs=n_jobs)(delayed(learn)(train) for train, _ in splits)
-    return [fit.unless_interrupted() for fit in found]
+    fits = [fit.unless_interrupted() for fit in found]
+    return [(fit, score(fit, judgements.take(test)), test) for fit, (_, test) in zip(fits, splits, strict=True)]
 
 
 def _overlap(train: IndexArray, test: IndexArray) -> bool:
     return bool(np.any(np.isin(test, train)))
-
-
-def _error_ratio(margins: list[FloatArray], error: FloatArray, train_share: float) -> float:
-    """The ratio of standard errors from differences between the folds' fits to those from the curvature.
-
-    This is a grouped jackknife over the half of the margins nearest to a threshold.  It matters if
-    the model is wrong, if pairs are dependent, and if labels are wrong by flips alone: then a side
-    is known better than the curvature implies.
-    """
-    lengths = [float(np.sqrt(np.mean(margin**2))) or 1.0 for margin in margins]
-    scaled = np.array([margin / length for margin, length in zip(margins, lengths, strict=True)])
-    centre = np.mean(scaled, axis=0)
-    near = np.abs(centre) <= np.median(np.abs(centre))
-    by_folds = np.var(scaled[:, near], axis=0) / (1.0 - min(train_share, 1.0 - 1e-9))
-    by_model = (error[near] / np.mean(lengths)) ** 2
-    usual = by_model + np.median(by_model)
-    if not np.all(usual > 0):
-        return 1.0
-    return float(np.sqrt(np.sum(by_folds / usual) / np.sum(by_model / usual)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
