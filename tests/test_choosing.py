@@ -10,7 +10,7 @@ from scipy.special import entr, expit
 import closefar as cf
 from closefar import packed
 from closefar.fitting import Fit
-from closefar.questions.choosing import Answers, Posterior, _Known, choose_batch, common_coordinates, training_of
+from closefar.questions.choosing import AnswerModel, Posterior, _Known, choose_batch, common_coordinates, training_of
 from closefar.rows import rows_of
 from paper_estimator import PAPER
 
@@ -36,7 +36,7 @@ def parts_of(learner, candidates, make=Posterior.of):
     fit = Fit.of(learner)
     rows = rows_of(candidates)
     posterior = make(fit, rows, common_coordinates(training_of(fit), rows))
-    return posterior, rows, posterior.margins(rows), Answers(fit.metric.noise, 0.05)
+    return posterior, rows, posterior.margins(rows), AnswerModel(fit.metric.noise, 0.05)
 
 
 def derivatives(posterior, z):

@@ -18,7 +18,7 @@ from closefar.questions.goodness_of_fit import (
     NoiseBin,
     _bins,
     _table,
-    advise,
+    advise_noise,
     as_standard_normal,
     better_noise,
     combine,
@@ -412,7 +412,7 @@ def test_a_bin_without_error_has_no_deviation():
 def test_advice_names_what_is_better(monkeypatch, better, tail_z, advice):
     found = None if better is None else scored_at(np.zeros(4), noise=better[0], flip_rate=better[1])
     monkeypatch.setattr("closefar.questions.goodness_of_fit.better_noise", lambda scored: found)
-    sentence = advise(scored_at(np.zeros(4)), 0.01, tail_z)
+    sentence = advise_noise(scored_at(np.zeros(4)), 0.01, tail_z)
     assert sentence.startswith("The labels do not fit logistic noise (p = 0.01): ")
     assert advice in sentence
 
@@ -439,7 +439,7 @@ def test_a_noise_is_better_only_where_that_is_clear():
     ],
 )
 def test_doubt_begins_below_five_per_cent(p_value, start):
-    assert advise(scored_at([1.0, -1.0, 0.5, -0.5]), p_value, 0.0).startswith(start)
+    assert advise_noise(scored_at([1.0, -1.0, 0.5, -0.5]), p_value, 0.0).startswith(start)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ _N_DRAWS = 128  # of margins: gains are within 5% of those of 100,000 draws for 
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class AnswerModel:
     """The distribution of the answer given the margins from each threshold; comparisons, and two sides, have one.
 
     Attributes
@@ -158,7 +158,7 @@ def _drawn(means: FloatArray, covariances: FloatArray) -> FloatArray:
 
 
 # With fewer uncertain labels per parameter, M is too large without a penalty; if none is uncertain, it is arbitrary.
-_LEAST_UNCERTAIN = 10.0
+_MODE_UNCERTAIN = 10.0
 
 _PENALISED_TOL = 1e-4  # a posterior is wider than that by far
 
@@ -176,7 +176,7 @@ def training_of(fit: Fit) -> Judgements:
 
 def fit_with_prior(fit: Fit, judgements: Judgements) -> Fit:
     """The mode of the posterior: a fit with a penalty is one, and so is, nearly, a fit to many uncertain labels."""
-    if fit.alpha > 0 or fit.statistics.uncertain_per_parameter >= _LEAST_UNCERTAIN:
+    if fit.alpha > 0 or fit.statistics.uncertain_per_parameter >= _MODE_UNCERTAIN:
         return fit
     flip_rate = fit.settings.flip_rate
     settings = fit.chosen.but(
@@ -458,7 +458,7 @@ class _Known:
 
 
 def choose_batch(
-    posterior: Posterior, rows: Rows, means: FloatArray, answers: Answers, n: int, *, with_utilities: bool = False
+    posterior: Posterior, rows: Rows, means: FloatArray, answers: AnswerModel, n: int, *, with_utilities: bool = False
 ) -> tuple[IndexArray, FloatArray]:
     """Choose n candidates in turn, each the one that teaches most after the expected information of those before.
 
@@ -489,7 +489,7 @@ def choose_batch(
     return chosen, utilities
 
 
-def _find_best(bounds: FloatArray, wanted: BoolArray, known: _Known, answers: Answers) -> int | None:
+def _find_best(bounds: FloatArray, wanted: BoolArray, known: _Known, answers: AnswerModel) -> int | None:
     """The wanted candidate that teaches most; None if none teaches anything.  Bounds on gains are updated."""
     is_fresh = ~wanted
     while True:
@@ -513,7 +513,7 @@ _METHODS = ("information", "uncertainty", "random")
 # Of more candidates than this, a random sample is looked at; levels take longer.  With 300,000 candidates of 10 columns
 # for each batch of 20, metrics learned from samples of 8,192 had errors at most as large as those learned from a
 # shortlist of what seemed to teach most of all: 0.14 against 0.15 after 300 answers, and 0.21 against 0.35 with flips.
-_MOST_CANDIDATES, _MOST_CANDIDATES_WITH_LEVELS = 8192, 2048
+_MOST_SCREENED, _MOST_SCREENED_LEVELS = 8192, 2048
 
 # People slip at any distance, in about one answer of twenty: a fit may not know it yet, and a choice that trusts every
 # answer goes astray.
@@ -581,7 +581,7 @@ def choose_pairs(
         means = np.asarray(rows.squared_distances(fit.metric.factor))[:, None] - _cuts(fit, rows)
         return _largest(answers.entropies(means), n, return_utilities, np.min(np.abs(means), axis=1))
     judgements = training_of(fit)
-    most = _MOST_CANDIDATES if fit.metric.n_levels <= 2 else _MOST_CANDIDATES_WITH_LEVELS
+    most = _MOST_SCREENED if fit.metric.n_levels <= 2 else _MOST_SCREENED_LEVELS
     kept = sample_rows(n_candidates, max(most, n))
     data = take_rows(data, kept)
     coordinates = common_coordinates(judgements, rows_of(data))
@@ -623,14 +623,14 @@ def _checked(n: Any, n_candidates: int, method: Any) -> int:
     return int(n)
 
 
-def _asked(fit: Fit, data: Array, least_rate: float = 0.0) -> tuple[Rows, Answers]:
+def _asked(fit: Fit, data: Array, least_rate: float = 0.0) -> tuple[Rows, AnswerModel]:
     """The rows of candidates, and what is answered, where at least this share of the answers is flipped."""
     rows, metric = rows_of(data), fit.metric
     rate = metric.compared_flip_rate if isinstance(rows, LegRows) else metric.flip_rate
     least = (max(rate[0], least_rate), max(rate[1], least_rate)) if isinstance(rate, tuple) else max(rate, least_rate)
     if isinstance(rows, LegRows):
-        return rows.with_scale(1.0 / fit.relative_noise), Answers(metric.noise, least)
-    return rows, Answers(metric.noise, least, metric.n_levels)
+        return rows.with_scale(1.0 / fit.relative_noise), AnswerModel(metric.noise, least)
+    return rows, AnswerModel(metric.noise, least, metric.n_levels)
 
 
 def _cuts(fit: Fit, rows: Rows) -> FloatArray:

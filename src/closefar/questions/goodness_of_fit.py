@@ -219,8 +219,8 @@ def wilson(share: float, n: float) -> tuple[float, float]:
 # Newton's method for the tilt, with steps bounded and bisection where it leaves the bracket: 60 bisections alone would
 # give twice the accuracy asked for.
 _TILT_STEPS = 60
-_LARGEST_TILT_STEP = 2.0
-_TILT_ACCURACY = 1e-8
+_LARGEST_TILT_STEP = 2.0  # the sum has a standard deviation of one
+_TILT_ACCURACY = 1e-8  # of its mean
 
 # Closer to the mean than this, the normal distribution is as good, and the formula is 0 / 0.
 _NEAR_MEAN = 0.05
@@ -270,9 +270,9 @@ _LEAST_VARIANCE_SHARE = 1e-6
 # Fisher scoring towards the maximum likelihood ends once the next step would raise the log-likelihood by less than
 # this: 1e-3 is 4% of a standard error.  It starts near, at a penalised fit: a few steps and halvings suffice.
 _SCORING_GAIN = 1e-3
-_SCORING_STEPS = 15
-_SCORING_HALVINGS = 8
-_LARGEST_FLIP_RATE = 0.49
+_SCORING_STEPS = 15  # a few are usual
+_SCORING_HALVINGS = 8  # the step is then below 1% of what was asked
+_LARGEST_SCORED_RATE = 0.49  # of flips: at one half, labels say nothing
 
 # Questions weight a pair as if this share of labels were flipped, so that no single margin can decide a test.
 _VARIANCE_FLOOR = 0.02
@@ -426,8 +426,8 @@ class LabelScores:
         """The flip rates after a change of those that are parameters, within their range."""
         rates = self.scored.flip_rate
         if not self.n_rates:
-            return rates if isinstance(rates, tuple) else float(np.clip(rates, 0.0, _LARGEST_FLIP_RATE))
-        moved = np.clip(np.ravel(rates) + change, 0.0, _LARGEST_FLIP_RATE)
+            return rates if isinstance(rates, tuple) else float(np.clip(rates, 0.0, _LARGEST_SCORED_RATE))
+        moved = np.clip(np.ravel(rates) + change, 0.0, _LARGEST_SCORED_RATE)
         return float(moved[0]) if self.n_rates == 1 else (float(moved[0]), float(moved[1]))
 
 
@@ -534,10 +534,10 @@ def _covariance(spread: FloatArray, scores: LabelScores, dependence: Dependence)
 
 
 # Uncertain labels per parameter: down to this number, correct models were rejected at the nominal rate in simulations.
-_FEWEST_UNCERTAIN = 3.0
+_TESTABLE_UNCERTAIN = 3.0
 
 # The correlation within groups has an error of about one third of itself with this many groups.
-_FEWEST_UNITS = 20
+_TESTABLE_UNITS = 20
 
 # What this many pairs do not show is too small to matter, and more would take long.
 _MOST_TESTED = 30_000
@@ -577,21 +577,21 @@ def check_certain_enough(scores: LabelScores, what: str) -> None:
             f"{what} can't be checked with more than {MOST_MOVES} free parameters. "
             "Limit the rank, or leave columns out."
         )
-    if found < _FEWEST_UNCERTAIN:
+    if found < _TESTABLE_UNCERTAIN:
         kind = scores.scored.judgements.kind
         raise ValueError(
             f"{what} can't be checked with these {len(scores.scored):,} {kind.noun}s: there must be at least "
-            f"{_FEWEST_UNCERTAIN:g} uncertain {kind.term}s per parameter; got {found:.1f} ({scores.n_parameters} "
+            f"{_TESTABLE_UNCERTAIN:g} uncertain {kind.term}s per parameter; got {found:.1f} ({scores.n_parameters} "
             f"parameters). {kind.verb.capitalize()} more {kind.noun}s, limit the rank, or leave columns out."
         )
 
 
 def check_units(dependence: Dependence) -> None:
     """Raise an error if there are too few groups to estimate dependence."""
-    if dependence.n_units is not None and dependence.n_units < _FEWEST_UNITS:
+    if dependence.n_units is not None and dependence.n_units < _TESTABLE_UNITS:
         raise ValueError(
             either("groups must be", "--group must name")
-            + f" at least {_FEWEST_UNITS} groups or points, to estimate how much labels depend on them; got "
+            + f" at least {_TESTABLE_UNITS} groups or points, to estimate how much labels depend on them; got "
             f"{dependence.n_units}."
         )
 
@@ -602,17 +602,17 @@ def check_units(dependence: Dependence) -> None:
 
 DOUBT = 0.05  # a p-value below this is evidence against the model
 _TAIL_Z = 2.0  # 5% of correct models have a larger one, to either side
-_SMALLEST_P_SHOWN = 0.0001
+_SMALLEST_P_SHOWN = 0.0001  # a limit of the display
 
 # Another noise is recommended if its loss is lower by this many standard errors (Vuong's test at 5%), and flips or
 # logarithms if they raise the log-likelihood by this much (the likelihood ratio test of one parameter at 5%).
 _VUONG_Z = 1.96
-_LIKELIHOOD_GAIN = 2.0
+_LIKELIHOOD_GAIN = 2.0  # half of 1.96 squared
 
 _METRIC_MAY_MISFIT = "The metric itself may not fit: " + either("diagnose()", "the report") + " tests what else "
 
 
-def advise(
+def advise_noise(
     scored: Scored, p_value: float, tail_z: float, *, estimates_flips: bool = False, chooses_noise: bool = False
 ) -> str:
     """Recommend the noise that describes the labels clearly better, if there is one and it is not set already."""
@@ -672,7 +672,7 @@ def show_p_value(value: float) -> str:
     return f"p = {value:.2g}" if value >= _SMALLEST_P_SHOWN else f"p < {_SMALLEST_P_SHOWN:g}"
 
 
-_BINS = 10
+_NOISE_BINS = 10  # of about equal weight: a limit of the display
 
 # Neighbouring bins are merged until the variance of their number of far labels is this large: from about five expected
 # on, the chi-square distribution is accurate (Cochran 1954).
@@ -759,7 +759,7 @@ def check_noise_model(
     annotators: Any = None,
     comparisons: Any = None,
     groups: Any = None,
-    n_bins: int = _BINS,
+    n_bins: int = _NOISE_BINS,
 ) -> NoiseCheck:
     """Test whether the share of far labels at each margin agrees with the fitted model.
 
@@ -897,7 +897,7 @@ def _check(scores: LabelScores, dependence: Dependence, n_bins: int, *, chooses_
             f"{np.abs(scored.margin).max():.2g}. Look for outliers in the differences."
         )
     table = _table(scored, bins, found.sums[:n], np.sqrt(np.diag(found.covariance)[:n]))
-    advice = advise(scored, p_value, tail_z, estimates_flips=scores.n_rates > 0, chooses_noise=chooses_noise)
+    advice = advise_noise(scored, p_value, tail_z, estimates_flips=scores.n_rates > 0, chooses_noise=chooses_noise)
     return NoiseCheck(p_value, test.statistic, test.dof, tail_z, table, advice)
 
 
@@ -1019,13 +1019,13 @@ def misfit_tests(asked: BinaryView, dependence: Dependence) -> dict[Misfit, Misf
     # A comparison turned round is the same comparison, and two flip rates allow for asymmetric flips.
     if not asked.are_compared and asked.n_rates < 2:
         likeliest = kept.at_optimum()
-        if likeliest.uncertain_per_parameter >= _FEWEST_UNCERTAIN:
+        if likeliest.uncertain_per_parameter >= _TESTABLE_UNCERTAIN:
             found[Misfit.ASYMMETRIC_FLIPS] = _test_flips(likeliest, dependence)
     if 0 < metric.rank < kept.moves.moves.size:
         found[Misfit.INDEFINITE] = _test_null_space(kept, metric.rank, dependence)
     # The other tests adjust for all quadratic forms, so that they detect what no such form explains.
     free = LabelScores.of(asked, keep_rank=False).at_optimum()
-    if free.uncertain_per_parameter < _FEWEST_UNCERTAIN:
+    if free.uncertain_per_parameter < _TESTABLE_UNCERTAIN:
         return found
     rows = rows_of(judgements.data, metric.origin)
     z = np.vstack([to_numpy(block).T for block in differences(rows)])  # of pairs, of points and the origin, or of legs
@@ -1081,7 +1081,7 @@ def _test_terms(
 
 # The cost of the tests is about pairs times squared parameters; beyond this, some 10 s, they use a sample of the pairs.
 _MOST_WORK = 4e9
-_FEWEST_SAMPLED = 2000
+_FEWEST_SAMPLED = 2000  # pairs, whatever they cost
 
 # A metric that does not fit is detected by these tests as well.
 _NOISE_LAST = (Misfit.NOISE, Misfit.ASYMMETRIC_FLIPS)
@@ -1268,8 +1268,8 @@ def _log_columns(fitted: Fit, judgements: Judgements) -> list[str]:
 
 
 # Uncertain labels per parameter below which intervals and tests are rough, and below which they are unreliable.
-_ENOUGH_UNCERTAIN = 10.0
-_TOO_FEW_UNCERTAIN = 4.0
+ENOUGH_UNCERTAIN = 10.0
+_TOO_FEW_UNCERTAIN = 4.0  # near the 3 below which nothing is tested
 
 
 @dataclass(frozen=True)
@@ -1360,7 +1360,7 @@ def describe_evidence(fit: Fit) -> str:
     if fit.is_metric_alone:
         return "Intervals and tests need a fit; this metric was truncated, or stored without its fit."
     found = fit.statistics.uncertain_per_parameter
-    if found >= _ENOUGH_UNCERTAIN:
+    if found >= ENOUGH_UNCERTAIN:
         meaning = "enough for intervals and tests."
     elif found >= _TOO_FEW_UNCERTAIN:
         meaning = "so intervals and tests are approximate."

@@ -89,9 +89,9 @@ class ParameterEllipsoid:
 
 # Margins at which labels are certain under every noise, and the least flip rate, so that log odds stay finite.
 _LARGEST_MARGIN = 1e4
-_LEAST_RATE = 1e-6
+_LEAST_ODDS = 1e-6  # far below any rate that labels could show
 
-_ROUNDING = 1e-12  # eigenvalues up to this multiple of the largest are zero
+_EIGENVALUE_ROUNDING = 1e-12  # eigenvalues up to this multiple of the largest are zero
 
 # Eigenvalues are distinct if they differ by more than this many standard errors of the difference.
 _DISTINCT_Z = 2.0
@@ -175,7 +175,7 @@ class Spread:
         values, vectors = np.linalg.eigh(root @ centre @ root.T)
         gradients = self._extended(packed.form_gradients(vectors[:, ::-1].T @ root), 0.0)
         found = np.linalg.eigvalsh(root @ matrix @ root.T)[::-1]
-        rounding = _ROUNDING * found[0]
+        rounding = _EIGENVALUE_ROUNDING * found[0]
         estimate = np.where(found > rounding, found, 0.0)
         interval = self._of_eigenvalues(estimate, values[::-1], gradients)
         error, high = (np.where(size <= rounding, 0.0, size) for size in (interval.standard_error, interval.high))
@@ -273,7 +273,7 @@ class Spread:
 
     def _rates_at(self, metric: Metric, reach: ParameterEllipsoid) -> FloatArray:
         rates = np.ravel(metric.flip_rate) + reach.shift[-self.n_rates :]
-        return np.asarray(np.maximum(np.atleast_1d(_as_rates(rates if self.n_rates > 1 else rates[0])), _LEAST_RATE))
+        return np.asarray(np.maximum(np.atleast_1d(_as_rates(rates if self.n_rates > 1 else rates[0])), _LEAST_ODDS))
 
     @property
     def _n_on_matrix(self) -> int:
@@ -429,7 +429,7 @@ class Confidence:
 # The input of standard errors: a fit in unit-free coordinates, and its observations.
 
 
-_MOST_PARAMETERS = 4000  # matrices of 128 MB each, of which there are several
+_MOST_COVARIED = 4000  # matrices of 128 MB each, of which there are several
 
 
 @dataclass(frozen=True, eq=False)
@@ -463,9 +463,9 @@ class Observed:
             strictness=None if table is None else table.strictness,
         )
         n_parameters = packed.packed_size(optimum.size) + len(optimum.thresholds)
-        if n_parameters > _MOST_PARAMETERS:
+        if n_parameters > _MOST_COVARIED:
             raise ValueError(
-                f"standard errors are limited to {_MOST_PARAMETERS} parameters; got {n_parameters} ({optimum.size} "
+                f"standard errors are limited to {_MOST_COVARIED} parameters; got {n_parameters} ({optimum.size} "
                 "columns). Leave columns out, or reduce them (for instance with PCA)."
             )
         # A rate of zero is on the boundary, where it is not treated as a parameter.
@@ -676,8 +676,8 @@ def _ratio(information: FloatArray, plain: FloatArray, spread: FloatArray) -> fl
 # Fitting over all symmetric M, or over those of a fixed rank, by Newton's method.
 
 
-_NEWTON_STEPS = 50  # some ten are usual
-_NEWTON_HALVINGS = 30  # then the step is below rounding
+_FREE_STEPS = 50  # some ten are usual
+_FREE_HALVINGS = 30  # then the step is below rounding
 _LARGEST_RATE = 0.499  # of flips: at one half, labels say nothing
 
 # The optimum is reached when the next step would be shorter than this, in standard errors.
@@ -706,7 +706,7 @@ def minimise(
     parameters, terms = start, likelihood.terms(start)
     loss, last = likelihood.loss(terms, start, weights), np.inf
     solve = None
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(_FREE_STEPS):
         gradient = likelihood.gradient(terms, parameters, weights)
         if information is None:
             information, solve = likelihood.information(parameters, weights, terms), None
@@ -723,7 +723,7 @@ def minimise(
             continue
         last = decrement
         length = _longest_step(likelihood, parameters, step)
-        for _ in range(_NEWTON_HALVINGS):
+        for _ in range(_FREE_HALVINGS):
             new = _of_rank(parameters + length * step, likelihood.rows.n_columns, rank)
             terms = likelihood.terms(new)
             value = likelihood.loss(terms, new, weights)
@@ -857,15 +857,15 @@ _INTERIOR_Z = 3.0
 # A fit further than the first number from its optimum, in standard errors, shifts the intervals visibly; they can be
 # centred at a new optimum unless the fit is further than the second number: then it was fitted to other pairs.
 _AT_OPTIMUM_Z = 0.1
-_NEAR_OPTIMUM_Z = 1.0
+_NEAR_OPTIMUM_Z = 1.0  # standard error
 
 # Groups or points: with fewer, the sum of their squared scores is 26% or more off.
 _FEWEST_UNITS = 30
 
 # Uncertain labels per parameter: below the first number no interval is valid, according to simulations with 80 to 5000
 # pairs of 2 to 20 columns; from the second (or the number of parameters) on, the bias is small beside a standard error.
-_FEWEST_UNCERTAIN = 3.0
-_MANY_UNCERTAIN = 25.0
+_INTERVAL_UNCERTAIN = 3.0
+_MANY_UNCERTAIN = 25.0  # from the same simulations
 _TIMES_WITH_FLIPS = 2.0  # since flipped labels carry no information
 
 
@@ -919,18 +919,18 @@ class Evidence:
 
     def flaw(self, method: str) -> str | None:
         """Why there are too few labels for the intervals of a method; None if there are enough."""
-        if self.is_plenty or (method == "jackknife" and self.per_parameter >= _FEWEST_UNCERTAIN):
+        if self.is_plenty or (method == "jackknife" and self.per_parameter >= _INTERVAL_UNCERTAIN):
             return None
-        if self.per_parameter >= _FEWEST_UNCERTAIN:
+        if self.per_parameter >= _INTERVAL_UNCERTAIN:
             return (
                 f"The {method} needs at least {self.many:.0f} uncertain {self.kind.term}s (and groups or points, if "
                 f"any) per parameter; got {min(self.uncertain, self.n_units) / self.n_parameters:.1f}. Use "
                 'method="jackknife".'
             )
-        needed = self.n_observations * _FEWEST_UNCERTAIN / max(self.per_parameter, 1e-3)
+        needed = self.n_observations * _INTERVAL_UNCERTAIN / max(self.per_parameter, 1e-3)
         dependent = f", dependent {self.kind.term}s for less" if math.isfinite(self.n_units) else ""
         return (
-            f"Intervals need at least {_FEWEST_UNCERTAIN:g} uncertain {self.kind.term}s per parameter; got "
+            f"Intervals need at least {_INTERVAL_UNCERTAIN:g} uncertain {self.kind.term}s per parameter; got "
             f"{self.per_parameter:.1f} ({self.uncertain:,.0f}, the sum of 4 p (1 - p), for {self.n_parameters:,} "
             f"parameters; weights count as repeats{dependent}). {self.kind.verb.capitalize()} about "
             f"{_rounded_up(needed):,} {self.kind.noun}s in total, or leave columns out."

@@ -60,7 +60,14 @@ from closefar.model import Metric, Scored, ScoredLevels
 from closefar.noise import Noise
 from closefar.plain import format_table
 from closefar.questions.dependence import Dependence, points_of_legs
-from closefar.questions.goodness_of_fit import binary_views, check_noise_if_possible, sides_of, weighted_bins, wilson
+from closefar.questions.goodness_of_fit import (
+    ENOUGH_UNCERTAIN,
+    binary_views,
+    check_noise_if_possible,
+    sides_of,
+    weighted_bins,
+    wilson,
+)
 from closefar.questions.likelihood import LabelModel, SideErrors
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -210,14 +217,14 @@ _MOST_PLACED_PAIRS = 50_000  # of more pairs, the search for the two prices take
 _MOST_PLACE_COLUMNS = 6  # a metric of more directions is truncated to those in which points are furthest apart
 _PRICE_FOLDS = 5  # that choose the prices
 _JUDGING_FOLDS = 20  # that judge: a label must not move the points that it is judged by
-_PLACE_STEPS = 100
+_PLACE_STEPS = 100  # of L-BFGS-B, a limit of the time
 _START_SCALES = np.geomspace(1e-4, 1.0, 17)
 
 # Of the squares of the map, with columns in units of their standard deviations, and of the squares of the offsets:
 # chosen on the first two seeds of the tables in benchmarks/peers/works/wrong_labels.py.
 _MAP_PRICES = (3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0)
-_OFFSET_PRICES = (128.0, 64.0, 32.0, 16.0, 8.0)
-_FIRST_OFFSET_PRICE = 32.0
+_OFFSET_PRICES = (128.0, 64.0, 32.0, 16.0, 8.0)  # on the same tables
+_FIRST_OFFSET_PRICE = 32.0  # in the middle of these
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,7 +354,7 @@ def _best_prices(pairs: _PlacedPairs, start: FloatArray, which: IndexArray) -> t
 _MOST_ERROR_RATIO = 0.6
 
 # With fewer labels of the rarer kind per parameter, the metric fits the labels that it should call wrong.
-_LEAST_PER_PARAMETER = 3.0
+_LABELS_PER_PARAMETER = 3.0
 
 # If p-values below 0.05 were enough, one share in twenty would be withheld by chance.
 _NOISE_P = 0.01
@@ -405,7 +412,7 @@ def doubt_about(fit: Fit, judgements: Judgements, unseen: Scores, groups: NDArra
 
 def _doubt_about_number(fit: Fit, judgements: Judgements) -> str | None:
     found, n_parameters = judgements.effective_number, fit.statistics.n_parameters
-    needed = _LEAST_PER_PARAMETER * n_parameters * (2.0 if judgements.kind is Kind.COMPARISONS else 1.0)
+    needed = _LABELS_PER_PARAMETER * n_parameters * (2.0 if judgements.kind is Kind.COMPARISONS else 1.0)
     if judgements.kind is not Kind.COMPARISONS:
         found *= 1.0 - float(np.max(np.bincount(judgements.codes, judgements.shares)))
     if found >= needed:
@@ -649,9 +656,6 @@ def by_suspicion(probability: FloatArray, agreement: FloatArray) -> IndexArray:
 # The result.
 
 
-# With at least this many uncertain labels per parameter, the noise near the threshold is known.
-_ENOUGH_UNCERTAIN = 10.0
-
 # Flips are evident if the lower end of the interval of their rate is above this.
 _EVIDENT_RATE = 0.01
 
@@ -815,7 +819,8 @@ def judge_labels(
     verdicts = seen if verdicts is None else verdicts
     flips = FlipEvidence.of_scores(seen.scores)
     doubt = doubt_about(fit, judgements, known, groups)
-    knows_noise = fit.statistics.uncertain_per_parameter >= _ENOUGH_UNCERTAIN
+    # The noise near the threshold is known if many labels are uncertain.
+    knows_noise = fit.statistics.uncertain_per_parameter >= ENOUGH_UNCERTAIN
     are_flipped = flips.low > _EVIDENT_RATE
     meaning = "side" if doubt is None and (not are_flipped or (knows_noise and groups is None)) else "flipped"
     probability, agreement = verdicts.probability, verdicts.agreement / np.maximum(verdicts.error, TINY)
@@ -886,8 +891,8 @@ _METHODS = ("auto", "out-of-fold", "in-sample")
 _JUDGED = ("pairs", "comparisons")
 
 # Of more pairs on a cluster, a sample is gathered to judge the model: this many rows, or as many as the bytes allow.
-_MOST_SAMPLED = 100_000
-_SAMPLED_BYTES = 1 << 30
+_MOST_GATHERED = 100_000
+_SAMPLED_BYTES = 1 << 30  # 1 GiB, which any machine has
 
 
 def find_label_errors(
@@ -1040,7 +1045,7 @@ def _find_in_partitions(
 ) -> LabelErrors:
     """Fit to all pairs where they are, judge the model by a sample in memory, and each label when that is asked for."""
     n_columns, n = partitions.n_columns, sum(partitions.n_rows or ())
-    most = min(max(_MOST_SAMPLED, 8 * count_parameters(n_columns, None)), _SAMPLED_BYTES // (8 * n_columns))
+    most = min(max(_MOST_GATHERED, 8 * count_parameters(n_columns, None)), _SAMPLED_BYTES // (8 * n_columns))
     sample = sample_partitions(partitions, most)
     weights = np.ones(len(sample.labels)) if sample.weights is None else np.asarray(sample.weights, dtype=np.float64)
     changes = flip_aware(Settings.of(learner), penalise=method == "auto")

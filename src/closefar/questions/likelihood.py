@@ -119,7 +119,7 @@ def combined_legs(values: FloatArray, rows: Rows) -> FloatArray:
 
 # Rows that stand for all of them, and per parameter of M: sums of squares are then within about one percent.
 _MOST_ROWS = 100_000
-_ROWS_PER_PARAMETER = 200
+_ROWS_PER_PARAMETER = 200  # of M
 
 _LARGE_RATIO = 20.0  # of a row that stands for itself, times the usual weight or the usual squared length
 
@@ -635,7 +635,7 @@ def _scaled(matrix: FloatArray) -> FloatArray:
 
 
 # At enormous margins: the information and its square stay finite.
-_LEAST_VARIANCE = 1e-50
+_LEAST_LABEL_VARIANCE = 1e-50
 
 
 @dataclass(frozen=True)
@@ -671,7 +671,7 @@ class LabelModel:
     @property
     def variance(self) -> FloatArray:
         """The variance of the label (far 1, close 0)."""
-        return np.maximum(self.far * self.close, _LEAST_VARIANCE)
+        return np.maximum(self.far * self.close, _LEAST_LABEL_VARIANCE)
 
     @property
     def information(self) -> FloatArray:

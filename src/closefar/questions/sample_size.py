@@ -38,7 +38,7 @@ from closefar.rows import RowSource, rows_of
 from closefar.theory import parameter_bound, sample_size
 
 _DRAWS = 1000  # a quantile of 95% is then one of 93.6 to 96.4%
-_LEAST_UNCERTAIN = 1.0  # uncertain labels per parameter of a pilot: with fewer, no plan is possible
+_PLANNED_UNCERTAIN = 1.0  # uncertain labels per parameter of a pilot: with fewer, no plan is possible
 _ROUGH_UNCERTAIN = 5.0  # with fewer, a plan is rough: the factor below is 1.4 for the loss
 
 # The error falls as N to minus this power; with U uncertain labels per parameter it is 1 + a / U + b / U^2 times that.
@@ -261,11 +261,11 @@ def _words(kind: Kind) -> tuple[str, str]:
 
 
 def _check_uncertain(uncertain: float, n: int, kind: Kind = Kind.CLOSE_FAR) -> float:
-    if uncertain < _LEAST_UNCERTAIN:
+    if uncertain < _PLANNED_UNCERTAIN:
         noun, get = _words(kind)
-        needed = math.ceil(2.0 * n * _LEAST_UNCERTAIN / max(uncertain, 0.1))
+        needed = math.ceil(2.0 * n * _PLANNED_UNCERTAIN / max(uncertain, 0.1))
         raise ValueError(
-            f"the pilot must have at least {_LEAST_UNCERTAIN:g} uncertain label per parameter; got {uncertain:.2f} "
+            f"the pilot must have at least {_PLANNED_UNCERTAIN:g} uncertain label per parameter; got {uncertain:.2f} "
             f"(the sum of 4 p (1 - p) over {n:,} labels, over the number of parameters). {get} more {noun} first, "
             f"about {needed:,} in total, or fit with a smaller rank."
         )
