@@ -163,18 +163,18 @@ class Spread:
         values, vectors = self._centre(metric)
         return self._of_eigenvalues(metric.eigenvalues, values, self._gradients(vectors.T, 0.0))
 
-    def directions(self, matrix: FloatArray, root: FloatArray) -> Interval:
-        """The mean squared distance along each direction: the eigenvalues of R W R', largest first.
+    def directions(self, matrix: FloatArray) -> Interval:
+        """The mean squared distance along each direction: the eigenvalues of M in unit-free coordinates, largest first.
 
-        `matrix` is W, M in unit-free coordinates, and `root` is R, with R'R the second moment of the
-        training pairs there, treated as known.  d lambda = v' R dW R' v for an eigenvector v.
+        The second moment of the training pairs is the identity there, and treated as known.  d lambda = v' dM v for an
+        eigenvector v.
         """
         centre = matrix
         if self.reaches:
             centre = matrix + packed.unpack(self.reaches[0].shift[: self._n_on_matrix], len(matrix))
-        values, vectors = np.linalg.eigh(root @ centre @ root.T)
-        gradients = self._extended(packed.form_gradients(vectors[:, ::-1].T @ root), 0.0)
-        found = np.linalg.eigvalsh(root @ matrix @ root.T)[::-1]
+        values, vectors = np.linalg.eigh(centre)
+        gradients = self._extended(packed.form_gradients(vectors[:, ::-1].T), 0.0)
+        found = np.linalg.eigvalsh(matrix)[::-1]
         rounding = _EIGENVALUE_ROUNDING * found[0]
         estimate = np.where(found > rounding, found, 0.0)
         interval = self._of_eigenvalues(estimate, values[::-1], gradients)
@@ -458,7 +458,6 @@ class Observed:
         optimum = Optimum.of(
             fit.metric,
             counted,
-            blend=0.0 if fit.alpha == 0.0 else 1.0,
             comparison_noise=fit.relative_noise,
             strictness=None if table is None else table.strictness,
         )
@@ -1200,7 +1199,7 @@ def confidence(
         metric=metric,
         threshold=Interval(*one) if len(metric.thresholds) == 1 else None,
         thresholds=thresholds,
-        directions=spread.directions(sample.optimum.matrix, sample.optimum.moment_root),
+        directions=spread.directions(sample.optimum.matrix),
         matrix=spread.matrix(metric),
         eigenvalues=spread.eigenvalues(metric),
         relative_matrix=spread.relative_matrix(metric),

@@ -980,14 +980,16 @@ def find_label_errors(
             f"{'' if judged not in _JUDGED else ' and no comparisons'}."
         )
     if is_partitioned(pairs):
-        _check_one_fit(pairs, groups, method)
+        if method == "out-of-fold" or groups is not None:
+            got = "groups" if method != "out-of-fold" else 'method="out-of-fold"'
+            raise ValueError(
+                f"labels of a cluster are judged by one fit to all of them, without groups; got {got}. Leave it out, "
+                f"or pass a sample: {words_for_sample(pairs)}."
+            )
         partitions = counted_partitions(partitions_of(pairs, labels, sample_weight))
         return _find_in_partitions(learner, partitions, cv, method, n_jobs, random_state)
     judgements = clone(learner).read(pairs, labels, sample_weight, annotators=annotators, comparisons=comparisons)
-    asked = judgements
-    if judged == "comparisons":
-        assert judgements.comparisons is not None
-        asked = judgements.comparisons
+    asked = _asked(judgements, judged)
     found_groups = resolve_groups(groups, asked.data)
     settings = Settings.of(learner)
     settings = settings.but(**flip_aware(settings, penalise=method == "auto"))
@@ -1020,24 +1022,14 @@ def _judged(
     random_state: Any,
 ) -> tuple[Verdicts | None, Scores | None]:
     """The verdicts of fits to the folds, where they judge, and the out-of-fold scores of labels that have one."""
-    splits = []
-    if method != "in-sample":
-        splits = _splits(cv, judgements, groups, check_random_state(random_state).randint(2**31))
+    if method == "in-sample":
+        return None, None
+    splits = _splits(cv, judgements, groups, check_random_state(random_state).randint(2**31))
     if method == "auto":
         return None, unseen_scores(learn, judgements, splits, n_jobs=n_jobs)
     verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
     tested = np.flatnonzero(verdicts.is_new)
     return verdicts, verdicts.scores.take(tested) if len(tested) else None
-
-
-def _check_one_fit(pairs: Any, groups: Any, method: str) -> None:
-    """Refuse what needs fits to parts of the pairs, where these are in partitions."""
-    if method == "out-of-fold" or groups is not None:
-        got = "groups" if method != "out-of-fold" else 'method="out-of-fold"'
-        raise ValueError(
-            f"labels of a cluster are judged by one fit to all of them, without groups; got {got}. Leave it out, or "
-            f"pass a sample: {words_for_sample(pairs)}."
-        )
 
 
 def _find_in_partitions(
@@ -1066,13 +1058,19 @@ def _find_in_partitions(
     return replace(found, **lazy_verdicts(judge, partitions, fit.sides.classes.dtype))
 
 
+def _asked(judgements: Judgements, judged: str) -> Judgements:
+    """The judgements that are judged: the pairs, or the comparisons that are attached to them."""
+    return judgements if judged == "pairs" or judgements.comparisons is None else judgements.comparisons
+
+
 def _learn(fit: Fit, judgements: Judgements, judged: str, rows: IndexArray) -> Fit:
     """Fit with some of the labels that are judged; the fit to all is known, and a good start if there are many."""
-    others = judgements.comparisons
-    if len(rows) == len(judgements if judged == "pairs" or others is None else others):
+    asked = _asked(judgements, judged)
+    if len(rows) == len(asked):
         return fit
-    is_pairs = judged == "pairs" or others is None
-    some = judgements.take(rows) if is_pairs else replace(judgements, comparisons=others.take(rows))
+    some = asked.take(rows)
+    if asked is not judgements:
+        some = replace(judgements, comparisons=some)
     return fit_from(fit, some) if is_near_parts(fit) else refit_part(fit, some)
 
 

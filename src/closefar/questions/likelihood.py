@@ -18,7 +18,6 @@ from closefar.arrays import TINY, Array, BoolArray, FloatArray, IndexArray, to_n
 from closefar.fitting import AnnotatorTable, Fit, score
 from closefar.judgements import Judgements, Kind, sample_rows
 from closefar.model import Metric
-from closefar.model.factors import root_of
 from closefar.noise import FlipRate, Noise, interval_losses, turned_round, with_flips
 from closefar.rows import BlockRows, Coordinates, Rows, factor_in_rows, judged_rows, rows_of, unit_free
 
@@ -155,16 +154,14 @@ def coordinates_of(metric: Metric, judgements: Judgements) -> tuple[Coordinates,
 class Optimum:
     """A fitted metric in unit-free coordinates: z'Mz = |factor' w|^2 for `rows` w = transform' z.
 
-    For a metric with an origin, w = transform' (x - origin).  `moment_root` is R, with R'R the
-    second moment of w: the identity, unless a penalty uses another scale.  `thresholds` are those of levels
-    and the strictness of each annotator.
+    The second moment of w is the identity.  For a metric with an origin, w = transform' (x - origin).  `thresholds` are
+    those of levels and the strictness of each annotator.
     """
 
     rows: Rows
     coordinates: Coordinates
     factor: FloatArray
     thresholds: FloatArray
-    moment_root: FloatArray
 
     @classmethod
     def of(
@@ -172,7 +169,6 @@ class Optimum:
         metric: Metric,
         judgements: Judgements,
         *,
-        blend: float = 0.0,
         comparison_noise: float = 1.0,
         strictness: FloatArray | None = None,
     ) -> Optimum:
@@ -181,11 +177,10 @@ class Optimum:
         else:
             source = rows_of(judgements.data, metric.origin)
         signs, shares = judgements.signs_in(source), judgements.shares_in(source)
-        rows, coordinates = unit_free(source, shares, blend=blend, signs=signs, finds_null=False)
+        rows, coordinates = unit_free(source, shares, signs=signs, finds_null=False)
         factor = factor_in_rows(rows, source, shares, metric.factor)
-        root = np.eye(len(factor)) if blend == 0.0 else root_of(rows.outer(shares))
         thresholds = np.append(metric.thresholds, () if strictness is None else strictness)
-        return cls(rows, coordinates, factor, thresholds, root)
+        return cls(rows, coordinates, factor, thresholds)
 
     @property
     def threshold(self) -> float:

@@ -195,9 +195,6 @@ def plan_sample_size(
     _check_pilot(fit, float(likelihood.shares @ terms.loss))
     moves, hessian, covariance = _local_model(optimum, likelihood, terms)
     n, p = len(pilot), moves.shape[1]
-    if n <= p:
-        noun, get = _words(fit.kind)
-        raise ValueError(f"the pilot must have more {noun} than its metric has parameters ({p}); got {n}. {get} more.")
     is_plain = fit.kind is Kind.CLOSE_FAR
     n_uncertain = count_uncertain(Scored.by(metric, pilot)) if is_plain else fit.statistics.uncertain_labels
     uncertain = _check_uncertain(n_uncertain / fit.statistics.n_parameters, n, fit.kind)
