@@ -486,8 +486,6 @@ class AdjustedSums:
         follows from the kurtosis of labels, and its distribution is approximated by a chi-square with
         that variance.
         """
-        if not np.any(columns):
-            return ScoreTest(0.0, 0, 1.0)
         values, vectors, scale = scaled_eigh(self.covariance[np.ix_(columns, columns)])
         keep = values > _LEAST_UNEXPLAINED_SHARE * max(values[-1], 0.0)
         if not np.any(keep):
@@ -1001,8 +999,6 @@ class MisfitTest:
     @classmethod
     def combined(cls, tests: Sequence[MisfitTest]) -> MisfitTest:
         """One test from those of several questions about the same judgements, with the z scores of the clearest."""
-        if len(tests) == 1:
-            return tests[0]
         clearest = min(tests, key=lambda test: test.p_value)
         return cls(combine(*(test.p_value for test in tests)), clearest.z)
 

@@ -476,7 +476,7 @@ class Observed:
             counted,
             fit.metric.noise,
             None if is_free else fit.metric.flip_rate if known is None else known,
-            n_rates=len(rates),
+            n_rates=len(rates) if is_free else 0,
             precision=0.0 if table is None else 1.0 / (table.width**2 * counted.total_weight),
         )
         return cls(

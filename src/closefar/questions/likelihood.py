@@ -144,12 +144,6 @@ def representatives(weights: FloatArray, lengths: FloatArray, most: int | None =
 # A fitted metric in unit-free coordinates.
 
 
-def coordinates_of(metric: Metric, judgements: Judgements) -> tuple[Coordinates, FloatArray]:
-    """The unit-free coordinates of the judgements, and a factor of the metric there."""
-    found = Optimum.of(metric, judgements)
-    return found.coordinates, found.factor
-
-
 @dataclass(frozen=True)
 class Optimum:
     """A fitted metric in unit-free coordinates: z'Mz = |factor' w|^2 for `rows` w = transform' z.
@@ -335,13 +329,9 @@ class Flips:
         return cls(0.0, 1.0, (on_base,), (kept,))
 
     @property
-    def n_free(self) -> int:
-        return len(self.on_base)
-
-    @property
     def are_none(self) -> bool:
         """Whether nothing is flipped, and no rate is a parameter."""
-        return not self.n_free and np.ndim(self.kept) == 0 and self.kept == 1.0
+        return not self.on_base and np.ndim(self.kept) == 0 and self.kept == 1.0
 
     def at(self, rates: Any) -> tuple[Any, Any]:
         """E and s at these rates."""
@@ -421,16 +411,12 @@ class LabelLikelihood:
         judgements: Judgements,
         noise: Noise,
         flip_rate: FlipRate | FloatArray | None,
-        *,
-        n_rates: int = 1,
+        n_rates: int = 0,
         precision: float = 0.0,
     ) -> LabelLikelihood:
         """The likelihood of the judgements that the optimum was fitted to."""
-        outcomes = Outcomes.of(judgements)
-        free = n_rates if flip_rate is None else 0
-        n_on_matrix = packed.packed_size(optimum.size)
-        shares = judgements.all_shares
-        return cls(optimum.rows, outcomes, shares, noise, flip_rate, free, precision, n_on_matrix=n_on_matrix)
+        outcomes, shares, size = Outcomes.of(judgements), judgements.all_shares, packed.packed_size(optimum.size)
+        return cls(optimum.rows, outcomes, shares, noise, flip_rate, n_rates, precision, n_on_matrix=size)
 
     def thinned(self, repeats: FloatArray) -> tuple[LabelLikelihood, FloatArray]:
         """The likelihood of about 100,000 rows that represent all, and the observations that each represents.
@@ -555,7 +541,7 @@ class LabelLikelihood:
         """The second derivative or, if that is not positive definite, as flips can make it, the Fisher information."""
         terms = self.terms(parameters) if terms is None else terms
         observed: FloatArray = self._sums(terms, weights) + self.of_prior
-        if self._flips.are_none or np.linalg.eigvalsh(_scaled(observed))[0] > 0.0:
+        if self._flips.are_none or scaled_eigh(observed)[0][0] > 0.0:
             return observed
         return self.fisher(parameters, weights)
 
@@ -622,11 +608,6 @@ def _columns(values: Sequence[Any], n: int) -> FloatArray:
 def _some(values: Any, rows: IndexArray) -> Any:
     """The values of these rows, or the one of all."""
     return values[rows] if isinstance(values, np.ndarray) else values
-
-
-def _scaled(matrix: FloatArray) -> FloatArray:
-    scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
-    return np.asarray(matrix / np.outer(scale, scale))
 
 
 # At enormous margins: the information and its square stay finite.
@@ -809,10 +790,10 @@ class MarginMoves:
     def __init__(
         self, metric: Metric, judgements: Judgements, *, keep_rank: bool = True, comparison_noise: float = 1.0
     ) -> None:
-        coordinates, factor = coordinates_of(metric, judgements)
-        vectors, lengths, _ = np.linalg.svd(factor, full_matrices=True)
+        here = Optimum.of(metric, judgements)
+        vectors, lengths, _ = np.linalg.svd(here.factor, full_matrices=True)
         self._metric = metric
-        self._basis = coordinates.transform @ vectors
+        self._basis = here.coordinates.transform @ vectors
         self._noise = comparison_noise
         size = self._basis.shape[1] + (metric.origin is not None)
         n_more = int(judgements.kind is not Kind.COMPARISONS)

@@ -28,9 +28,9 @@ from sklearn.utils import check_random_state
 from closefar import packed
 from closefar.arrays import FloatArray
 from closefar.errors import InvalidValueError, either, setting
-from closefar.fitting import Fit, Fitted, count_uncertain, without_penalty
+from closefar.fitting import Fit, Fitted, without_penalty
 from closefar.judgements import Judgements, Kind, find_points
-from closefar.model import Metric, Scored
+from closefar.model import Metric
 from closefar.model.factors import root_of
 from closefar.noise import has_flips
 from closefar.questions.likelihood import LabelLikelihood, LabelTerms, Optimum, RankMoves
@@ -196,8 +196,7 @@ def plan_sample_size(
     moves, hessian, covariance = _local_model(optimum, likelihood, terms)
     n, p = len(pilot), moves.shape[1]
     is_plain = fit.kind is Kind.CLOSE_FAR
-    n_uncertain = count_uncertain(Scored.by(metric, pilot)) if is_plain else fit.statistics.uncertain_labels
-    uncertain = _check_uncertain(n_uncertain / fit.statistics.n_parameters, n, fit.kind)
+    uncertain = _check_uncertain(fit.statistics.uncertain_per_parameter, n, fit.kind)
     inverse = np.linalg.pinv(hessian, hermitian=True)
     n_parameters = float(np.sum(inverse * covariance))
     normal = np.random.default_rng(check_random_state(random_state).randint(2**31)).standard_normal((p, _DRAWS))
@@ -231,7 +230,7 @@ def _plain_fit(fit: Fit, pairs: Any, labels: Any) -> tuple[Fit, Judgements]:
     """The fit without its penalty, and the pilot with the class weights of the fit alone."""
     pilot = fit.read_or_training(pairs, labels)
     pilot = pilot.with_weights(np.ones(len(pilot)))
-    if fit.alpha > 0 and not fit.settings.fit_origin:
+    if not fit.settings.fit_origin:
         fit = without_penalty(fit, pilot, class_weight=fit.settings.class_weight)
     return fit, pilot.weighted(fit.settings.class_weight)
 
