@@ -21,7 +21,7 @@ from scipy.stats import cauchy, chi2, norm
 
 from closefar.arrays import TINY, TURNED, BoolArray, FloatArray, IndexArray, as_float64, is_indexed, is_source, to_numpy
 from closefar.errors import either, setting, words_of
-from closefar.fitting import Fit, Fitted, Scorer, Scores, choose_noise, count_uncertain, fit, without_penalty
+from closefar.fitting import Fit, Fitted, Scores, choose_noise, count_uncertain, fit, score, without_penalty
 from closefar.judgements import Judgements, Kind, Tuples, effective_number, find_points, sample_rows
 from closefar.model import ZERO, Metric, Scored
 from closefar.noise import NOISES, FlipRate, Noise, has_flips
@@ -131,23 +131,19 @@ def questions_of(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None) -> 
 
 
 def _of_one_kind(fit: Fit, judgements: Judgements) -> list[BinaryView]:
-    scores = Scorer.of(fit).score(judgements)
     is_estimated = fit.known.estimates_flips or (fit.settings.flip_rate == "auto" and has_flips(fit.flip_rate))
     n_rates = int(np.size(fit.metric.flip_rate)) if is_estimated else 0
+    names, noise = [""], 1.0
     if judgements.kind is Kind.COMPARISONS:
-        assert isinstance(scores, Scored)
-        return [BinaryView(COMPARED, fit.metric, turned(scores), fit.relative_noise, min(n_rates, 1))]
+        names, noise, n_rates = [COMPARED], fit.relative_noise, min(n_rates, 1)
+    elif judgements.levels is not None:
+        names = [f"level >= {name}" for name in judgements.sides.classes.tolist()[1:]]
+        # The flip rate of levels gives both sides of a dichotomy rates of their own.
+        n_rates = 2 * int(n_rates > 0) if judgements.n_levels > 2 else n_rates
     who = None if fit.annotators is None else judgements.annotators
     by: dict[str, Any] = {} if who is None else {"annotators": who.codes, "n_annotators": len(who.names)}
-    if isinstance(scores, Scored):
-        return [BinaryView("", fit.metric, scores, n_rates=n_rates, **by)]
-    # The flip rate of levels gives both sides of a dichotomy rates of their own.
-    n_rates = 2 * int(n_rates > 0) if judgements.n_levels > 2 else n_rates
-    names = judgements.sides.classes.tolist()
-    return [
-        BinaryView(f"level >= {names[k]}", fit.metric, scored, n_rates=n_rates, **by)
-        for k, scored in enumerate(scores.dichotomies, start=1)
-    ]
+    sides = sides_of(score(fit, judgements))
+    return [BinaryView(name, fit.metric, each, noise, n_rates, **by) for name, each in zip(names, sides, strict=True)]
 
 
 def turned(scored: Scored) -> Scored:
