@@ -133,7 +133,7 @@ class FlipEvidence:
     def of_scores(cls, scores: Scores, largest_rate: float = 1.0) -> Self:
         """Estimate flips of judgements of any kind.
 
-        Comparisons are turned such that their margins are positive.  Of levels, each threshold gives an estimate, of
+        Comparisons are turned such that their margins are positive.  For levels, each threshold gives an estimate, of
         which the largest is taken: an answer drawn from all levels alike is on the wrong side of some of them only.
         """
         sides = sides_of(scores)
@@ -366,7 +366,7 @@ _CLUSTER_Z = 2.0
 def explained(unseen: Scores) -> float:
     """How much a metric explains: 0 if its error rate is the majority baseline's, 1 if it is 0.6 times that.
 
-    Of levels these are the mean numbers of levels that it, and the best constant level, are wrong by.  A comparison
+    For levels these are the mean numbers of levels that it, and the best constant level, are wrong by.  A comparison
     can be given either way round, so the baseline is one half.
     """
     wrong, guessed = _errors(unseen)
@@ -698,13 +698,13 @@ class LabelErrors:
         interval.  None if no label was left out, as with ``method="in-sample"``.
     margin, error : arrays of shape (n,)
         The margin of each pair, and its standard error, which ignores the common scale of all
-        margins, since that cannot change the side that a pair is on.  Of levels, the margin is from the threshold at
+        margins, since that cannot change the side that a pair is on.  For levels, the margin is from the threshold at
         the end of the given level that the pair is nearest to, or furthest beyond.  An annotator has thresholds of
         their own.
     labels : array of shape (n,)
         The labels as given.
     expected : array of shape (n,) or None
-        Of levels: the level that the squared distance lies in.  Otherwise None, as the sign of `margin` says it.
+        For levels: the level that the squared distance lies in.  Otherwise None; see the sign of `margin`.
     kind : Kind
         What was judged: "close_far", "levels" or "comparisons".
     """
@@ -890,7 +890,7 @@ def _share(judgements: Judgements, probability: FloatArray) -> tuple[float, floa
 _METHODS = ("auto", "out-of-fold", "in-sample")
 _JUDGED = ("pairs", "comparisons")
 
-# Of more pairs on a cluster, a sample is gathered to judge the model: this many rows, or as many as the bytes allow.
+# For more pairs on a cluster, a sample is gathered to judge the model: this many rows, or as many as the bytes allow.
 _MOST_GATHERED = 100_000
 _SAMPLED_BYTES = 1 << 30  # 1 GiB, which any machine has
 
@@ -976,7 +976,7 @@ def find_label_errors(
         )
     if judged not in _JUDGED or (judged == "comparisons" and comparisons is None):
         raise ValueError(
-            f'judged must be "pairs" or, with comparisons besides pairs, "comparisons"; got {judged!r}'
+            f'judged must be "pairs" or, with both pairs and comparisons, "comparisons"; got {judged!r}'
             f"{'' if judged not in _JUDGED else ' and no comparisons'}."
         )
     if is_partitioned(pairs):

@@ -292,7 +292,7 @@ def _path(
 class _Cut:
     """Judgements with z'M_k z for k = 0, ..., rank, for a metric truncated to its first k directions.
 
-    Of comparisons it is the difference of both legs.  `longest` is the largest squared length of a difference in the
+    For comparisons it is the difference of both legs.  `longest` is the largest squared length of a difference in the
     scale of the directions.
     """
 
