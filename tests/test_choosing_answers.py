@@ -6,7 +6,7 @@ from scipy.special import entr
 from scipy.stats import norm
 
 from closefar.noise import NOISES, Logistic, with_flips
-from closefar.questions.choosing import Answers
+from closefar.questions.choosing import AnswerModel
 
 RATES = [0.0, 0.1, (0.02, 0.2)]
 PLACES = [(0.0, 0.3), (1.5, 0.2), (-2.0, 0.8), (0.5, 1.0), (3.0, 2.5), (-4.0, 30.0), (100.0, 400.0)]
@@ -27,7 +27,7 @@ def entropy(p):
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 def test_gains_are_the_mutual_information(noise, rate):
     means, widths = np.array(PLACES).T
-    found = Answers(noise, rate).gains(means[:, None], (widths**2)[:, None, None])
+    found = AnswerModel(noise, rate).gains(means[:, None], (widths**2)[:, None, None])
 
     def probability(margin):
         return with_flips(noise.cdf(margin), rate)
@@ -40,7 +40,7 @@ def test_gains_are_the_mutual_information(noise, rate):
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 def test_expected_fisher_information_is_an_integral(noise):
-    answers = Answers(noise, 0.05)
+    answers = AnswerModel(noise, 0.05)
 
     def information(margin):
         p = with_flips(noise.cdf(margin), 0.05)
@@ -62,7 +62,7 @@ def levels_case():
 
 @pytest.mark.parametrize("rate", [0.0, 0.1], ids=["plain", "flips"])
 def test_gains_of_levels_are_those_of_simulated_margins(rate):
-    answers, (means, covariances) = Answers(Logistic(), rate, 4), levels_case()
+    answers, (means, covariances) = AnswerModel(Logistic(), rate, 4), levels_case()
     found = answers.gains(means, covariances)
     rng = np.random.default_rng(1)
     for value, mean, covariance in zip(found, means, covariances, strict=True):
@@ -72,7 +72,7 @@ def test_gains_of_levels_are_those_of_simulated_margins(rate):
 
 
 def test_fisher_information_of_levels_is_that_of_their_probabilities():
-    answers, (means, _) = Answers(Logistic(), 0.1, 4), levels_case()
+    answers, (means, _) = AnswerModel(Logistic(), 0.1, 4), levels_case()
     step = 1e-5
     slopes = [answers.probabilities(means + e) - answers.probabilities(means - e) for e in step * np.eye(3)]
     slopes = np.stack(slopes, axis=1) / (2.0 * step)
@@ -86,10 +86,10 @@ def test_less_is_to_learn_of_margins_that_are_better_known(noise, rate):
     """So that gains of before are bounds."""
     widths = np.geomspace(0.01, 1000.0, 400)
     for mean in (0.0, 0.7, -3.0, 20.0):
-        gains = Answers(noise, rate).gains(np.full((400, 1), mean), (widths**2)[:, None, None])
+        gains = AnswerModel(noise, rate).gains(np.full((400, 1), mean), (widths**2)[:, None, None])
         assert np.all(np.diff(gains) > -1e-4)
 
 
 def test_nothing_is_to_learn_of_known_margins():
-    found = Answers(Logistic(), 0.0).gains(np.array([[0.0], [1e8], [-1e8]]), np.zeros((3, 1, 1)))
+    found = AnswerModel(Logistic(), 0.0).gains(np.array([[0.0], [1e8], [-1e8]]), np.zeros((3, 1, 1)))
     np.testing.assert_allclose(found, 0.0, atol=1e-12)

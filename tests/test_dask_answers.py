@@ -216,7 +216,7 @@ def test_label_errors_of_very_many_pairs_are_judged_by_a_sample(judged, monkeypa
     from closefar.questions import label_errors as label_search
 
     data, expected, lazy, meaning = judged
-    monkeypatch.setattr(label_search, "_MOST_SAMPLED", 1500)
+    monkeypatch.setattr(label_search, "_MOST_GATHERED", 1500)
     found = cf.find_label_errors(cf.LinearMetricLearner(), *lazy, random_state=0)
     assert found.meaning == meaning
     assert found.share == pytest.approx(expected.share, abs=0.03)

@@ -12,7 +12,7 @@ from closefar.judgements import Judgements, PairGroupKFold, split_judgements
 from closefar.model import Scored
 from closefar.questions import dependence, goodness_of_fit
 from closefar.questions import likelihood as label_likelihood
-from closefar.questions.moves import SideErrors
+from closefar.questions.likelihood import SideErrors
 from paper_estimator import PAPER
 
 

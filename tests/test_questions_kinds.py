@@ -9,10 +9,11 @@ from scipy.stats import norm
 
 import closefar as cf
 from closefar.fitting import score
+from closefar.model import ScoredLevels
 from closefar.noise import NOISES
 from closefar.questions.dependence import Dependence
 from closefar.questions.intervals import Observed, sandwich
-from closefar.questions.label_errors import Judge, Verdicts
+from closefar.questions.label_errors import Verdicts
 from paper_estimator import PAPER
 
 # In samples as small as these, two flip rates are estimated roughly.
@@ -531,22 +532,24 @@ def test_either_part_of_a_mix_can_be_judged(judged):
 def test_a_level_is_wrong_beyond_either_of_its_ends():
     """The rating is in the middle of three levels, and the squared distance normal around 1.5, by brute force."""
     noise, taus, error = NOISES["logistic"], np.array([1.0, 3.0]), 0.8
-    margins, errors = 1.5 - taus[None], np.full((1, 2), error)
-    judges = [Judge(margins, errors, noise, 0.0, is_new, train_share=0.8) for is_new in (False, True)]
-    seen, new = (judge.probability_wrong(np.array([1]), margins, errors) for judge in judges)
+    levels = cf.OrdinalMetricLearner().read(np.arange(3.0)[:, None], np.arange(3))
+
+    def judged(code, squared, *, is_new):
+        scores = ScoredLevels(levels.take(np.array([code])), np.array([squared]), taus, noise, 0.0)
+        return Verdicts.of(scores, np.full((1, 2), error), np.array([is_new]))
+
+    seen, new = (judged(1, 1.5, is_new=is_new).probability for is_new in (False, True))
     assert seen[0] == pytest.approx(norm.cdf(1.0, 1.5, error) + norm.sf(3.0, 1.5, error))
     grid = np.linspace(-3.0, 6.0, 20_001)
     posterior = norm.pdf(grid, 1.5, error) * (noise.cdf(grid - 1.0) - noise.cdf(grid - 3.0))
     exact = posterior[(grid < 1.0) | (grid >= 3.0)].sum() / posterior.sum()
-    assert new[0] == pytest.approx(exact, abs=0.03)
+    assert new[0] == pytest.approx(exact, abs=1e-3)
     assert new[0] < seen[0]
     for beyond in (0.3, 1.4, 2.5):  # as far from the middle of the level, on either side
-        below, above = (
-            judges[1].probability_wrong(np.array([1]), x - taus[None], errors) for x in (2 - beyond, 2 + beyond)
-        )
+        below, above = (judged(1, x, is_new=True).probability for x in (2 - beyond, 2 + beyond))
         assert below == pytest.approx(above)
     for code, agreement, margin in ((0, -0.5, 0.5), (1, 0.5, 0.5), (2, -1.5, -1.5)):
-        found = Verdicts.of(np.array([code]), margins, errors, seen, np.array([False]))
+        found = judged(code, 1.5, is_new=False)
         assert (found.margin[0], found.agreement[0]) == pytest.approx((margin, agreement))
 
 

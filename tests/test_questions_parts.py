@@ -19,8 +19,17 @@ from closefar.questions import CalibrationBin, calibrate, wilson
 from closefar.questions.dependence import Dependence
 from closefar.questions.goodness_of_fit import weighted_bins
 from closefar.questions.intervals import sandwich
-from closefar.questions.likelihood import LabelLikelihood, LabelModel, Optimum
-from closefar.questions.moves import MarginMoves, Moves, RankMoves, SideErrors, pseudo_inverse, scaled_eigh
+from closefar.questions.likelihood import (
+    LabelLikelihood,
+    LabelModel,
+    MarginMoves,
+    Moves,
+    Optimum,
+    RankMoves,
+    SideErrors,
+    pseudo_inverse,
+    scaled_eigh,
+)
 from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(400, 3, rank=3, wrong_share=0.15, random_state=0)
@@ -231,7 +240,7 @@ def test_the_range_is_decided_by_the_largest_eigenvalue(tol, rank):
 
 @pytest.mark.parametrize(("most", "number"), [(7, 7), (6, 7), (5, 4)])
 def test_beyond_a_number_of_moves_only_eigenvalues_and_the_threshold_move(monkeypatch, fitted, most, number):
-    monkeypatch.setattr("closefar.questions.moves.MOST_MOVES", most)
+    monkeypatch.setattr("closefar.questions.likelihood.MOST_MOVES", most)
     moves = MarginMoves(fitted.metric_, Judgements.of_signs(Z, DATA.labels))
     assert len(moves.moves) == number
     (_, along), *_ = moves.blocks(Z)

@@ -56,9 +56,9 @@ def format_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any
         ["-" if value is None else format(value, form) for value, (_, form) in zip(row, columns, strict=True)]
         for row in rows
     ]
-    widths = [max(len(name), *(len(row[index]) for row in cells)) for index, (name, _) in enumerate(columns)]
+    lines = [[name for name, _ in columns], *cells]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     sides = [
         ("<" if form.startswith("<") else ">") + str(width) for width, (_, form) in zip(widths, columns, strict=True)
     ]
-    lines = [[name for name, _ in columns], *cells]
     return "\n".join("  ".join(map(format, line, sides)).rstrip() for line in lines)

@@ -92,7 +92,7 @@ def join_scores(judgements: Judgements, parts: Sequence[tuple[Scores, IndexArray
     of_sides = [(each, where) for each, where in parts if isinstance(each, Scored)]
     if of_sides:
         margin = _filled(n, [(each.margin, where) for each, where in of_sides])
-        return Scored(judgements, margin, of_sides[0][0].noise, rate)
+        return Scored(judgements, margin, of_sides[0][0].noise, (rate, rate) if isinstance(rate, np.ndarray) else rate)
     of_levels = [(each, where) for each, where in parts if isinstance(each, ScoredLevels)]
     squared = _filled(n, [(each.squared, where) for each, where in of_levels])
     thresholds = np.full((n, judgements.n_thresholds), np.nan)

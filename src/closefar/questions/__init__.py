@@ -21,7 +21,7 @@ from closefar.questions.goodness_of_fit import (
 )
 from closefar.questions.intervals import JACKKNIFE_PARTS, Confidence, Interval, confidence
 from closefar.questions.label_errors import LabelErrors, find_label_errors, flip_aware, judge_labels
-from closefar.questions.moves import MOST_MOVES
+from closefar.questions.likelihood import MOST_MOVES
 from closefar.questions.sample_size import SampleSizePlan, plan_sample_size
 from closefar.questions.summary import describe_comparisons, describe_directions, summarize
 from closefar.questions.truncation import TruncationPath, TruncationStep, choose_rank, truncation_of, truncation_path

@@ -18,28 +18,41 @@ from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_foreign
 from closefar.fitting import Fit, Fitted, Scorer, refit
 from closefar.judgements import Judgements, Kind, check_comparisons, check_pairs, sample_rows
 from closefar.model.thresholds import level_flips
-from closefar.noise import FlipRate, Noise, interval_losses
-from closefar.questions.likelihood import LabelModel, by_legs, level_information
-from closefar.questions.moves import margin_information, table_of
-from closefar.rows import BlockRows, Coordinates, LegRows, Rows, StackedRows, factor_in_rows, find_coordinates, rows_of
+from closefar.noise import FlipRate, Noise
+from closefar.questions.likelihood import (
+    LabelLikelihood,
+    Outcomes,
+    annotator_rates,
+    by_legs,
+    level_information,
+    table_of,
+)
+from closefar.rows import (
+    BlockRows,
+    Coordinates,
+    LegRows,
+    Rows,
+    StackedRows,
+    factor_in_rows,
+    find_coordinates,
+    judged_rows,
+    rows_of,
+)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What an answer to a question teaches, in nats, where the margins of the question are known up to a normal error.
 
 
-# Errors of margins below a quarter of the standard deviation of the noise are integrated by Gauss-Hermite, larger ones
-# over cells of that width, where the normal may be as wide as it likes.
-# 96 cells reach 12 standard deviations of the noise to either side, where an answer is certain or flipped.
+# Where the error of the only margin is larger than this, in standard deviations of the noise, its normal distribution
+# is summed over cells of that width, where it may be as wide as it likes; otherwise it is drawn from.
 _CELL_WIDTH = 0.25
-_N_NODES = 12
-_N_CELLS = 96
+_N_CELLS = 96  # 12 standard deviations of the noise to either side, where an answer is certain or flipped
 
-# Of levels: gains are then within 5% of those of 100,000 draws.
-_N_DRAWS = 128
+_N_DRAWS = 128  # of margins: gains are within 5% of those of 100,000 draws for levels
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class AnswerModel:
     """The distribution of the answer given the margins from each threshold; comparisons, and two sides, have one.
 
     Attributes
@@ -54,31 +67,25 @@ class Answers:
     flip_rate: FlipRate
     n_levels: int = 2
 
+    @property
+    def _flips(self) -> tuple[Any, float]:
+        """The probability of each answer whatever the margin, and the share of answers that depend on it."""
+        if isinstance(self.flip_rate, tuple):
+            return np.array(self.flip_rate[::-1]), 1.0 - sum(self.flip_rate)
+        return level_flips(self.flip_rate, self.n_levels)
+
     def probabilities(self, margins: FloatArray) -> FloatArray:
-        """The probability of each answer, (..., K), from the margins, (..., K - 1), the lowest threshold's first."""
-        if self.n_levels == 2:
-            model = LabelModel.at(margins[..., 0], self.noise, self.flip_rate)
-            return np.stack([model.close, model.far], axis=-1)
-        found = [self._level(margins, code) for code in range(self.n_levels)]
-        return np.stack(found, axis=-1)
+        """The probability of each answer, (..., K), from the margins, (..., K - 1), the lowest threshold's first.
 
-    def _level(self, margins: FloatArray, code: int) -> FloatArray:
-        last = self.n_levels - 1
-        ahead = np.full(margins.shape[:-1], np.inf)
-        low = margins[..., code - 1] if code > 0 else ahead
-        up = margins[..., code] if code < last else -ahead
-        with np.errstate(divide="ignore", invalid="ignore"):  # draws of thresholds that are out of order
-            plain = np.exp(-interval_losses(self.noise, low, np.minimum(up, low), 0).loss)
-        each, rest = level_flips(np.asarray(self.flip_rate), self.n_levels)
-        return np.asarray(each + rest * np.nan_to_num(plain))
-
-    def _quick_levels(self, margins: FloatArray) -> FloatArray:
-        """The probability of each level to within rounding of 1, which is enough for entropies, and quicker."""
-        beyond = self.noise.cdf(margins)
+        Draws of thresholds may be out of order, which leaves nothing between them.
+        """
         ends = np.ones((*margins.shape[:-1], 1))
-        plain = np.maximum(-np.diff(beyond, axis=-1, prepend=ends, append=0.0 * ends), 0.0)
-        each, rest = level_flips(np.asarray(self.flip_rate), self.n_levels)
-        return np.asarray(each + rest * plain)
+        above = -np.diff(self.noise.cdf(margins), axis=-1, prepend=ends, append=0.0 * ends)
+        below = np.diff(self.noise.cdf(-margins), axis=-1, prepend=0.0 * ends, append=ends)
+        middle = margins[..., :-1] + margins[..., 1:]
+        is_near = np.concatenate([ends, middle, -ends], axis=-1) > 0.0  # where a difference of ones would be inexact
+        each, rest = self._flips
+        return np.asarray(each + rest * np.maximum(np.where(is_near, below, above), 0.0))
 
     def entropies(self, margins: FloatArray) -> FloatArray:
         """The entropy of the answer at known margins, in nats."""
@@ -86,41 +93,29 @@ class Answers:
 
     def fisher(self, margins: FloatArray) -> FloatArray:
         """The Fisher information of the answer about the margins, (..., K - 1, K - 1)."""
-        if self.n_levels == 2:
-            return LabelModel.at(margins[..., 0], self.noise, self.flip_rate).information[..., None, None]
-        _, rest = level_flips(np.asarray(self.flip_rate), self.n_levels)
-        slopes = np.asarray(rest) * self.noise.pdf(margins)
-        return level_information(slopes, self.probabilities(margins))
+        return level_information(self._flips[1] * self.noise.pdf(margins), self.probabilities(margins))
 
     def gains(self, means: FloatArray, covariances: FloatArray) -> FloatArray:
         """The mutual information of answer and margins, H(E p) - E H(p), for means (n, K - 1) and their covariances."""
-        if self.n_levels == 2:
-            return self._gains_of_sides(means[:, 0], np.sqrt(np.maximum(covariances[:, 0, 0], 0.0)))
-        probabilities = self._quick_levels(_drawn(means, covariances))
-        gains = entr(probabilities.mean(axis=1)).sum(axis=-1) - entr(probabilities).sum(axis=-1).mean(axis=1)
-        return np.asarray(np.maximum(gains, 0.0))
+        gains, widths = np.empty(len(means)), np.sqrt(np.maximum(covariances[:, 0, 0], 0.0))
+        by_cells = self._by_cells(widths)
+        if np.any(by_cells):
+            probabilities, entropies, _ = self._cells
+            masses = self._masses(means[by_cells, 0], widths[by_cells])
+            gains[by_cells] = entr(masses @ probabilities).sum(axis=-1) - masses @ entropies
+        drawn = self.probabilities(_drawn(means[~by_cells], covariances[~by_cells]))
+        gains[~by_cells] = entr(drawn.mean(axis=1)).sum(axis=-1) - entr(drawn).sum(axis=-1).mean(axis=1)
+        return np.maximum(gains, 0.0)
 
     def expected_fisher(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
         """The Fisher information, averaged over the distribution of the margins of one question."""
-        if self.n_levels > 2:
-            return np.asarray(self.fisher(_drawn(mean[None], covariance[None])[0]).mean(axis=0))
         width = np.sqrt(np.maximum(covariance[0], 0.0))
-        if width[0] >= _CELL_WIDTH * self.noise.std:
+        if self._by_cells(width)[0]:
             return np.reshape(self._masses(mean, width) @ self._cells[2], (1, 1))
-        nodes, weights = _hermite()
-        return np.asarray(np.tensordot(weights, self.fisher(mean[0] + width[0] * nodes[:, None]), axes=1))
+        return np.asarray(self.fisher(_drawn(mean[None], covariance[None])[0]).mean(axis=0))
 
-    def _gains_of_sides(self, mean: FloatArray, width: FloatArray) -> FloatArray:
-        gains = np.empty(len(mean))
-        is_wide = width >= _CELL_WIDTH * self.noise.std
-        nodes, weights = _hermite()
-        narrow = ~is_wide
-        far = self.probabilities((mean[narrow, None] + width[narrow, None] * nodes)[..., None])
-        gains[narrow] = entr(np.tensordot(far, weights, axes=(1, 0))).sum(axis=-1) - entr(far).sum(axis=-1) @ weights
-        masses = self._masses(mean[is_wide], width[is_wide])
-        probabilities, entropies, _ = self._cells
-        gains[is_wide] = entr(masses @ probabilities).sum(axis=-1) - masses @ entropies
-        return np.maximum(gains, 0.0)
+    def _by_cells(self, widths: FloatArray) -> BoolArray:
+        return np.asarray((self.n_levels == 2) & (widths >= _CELL_WIDTH * self.noise.std))
 
     def _masses(self, mean: FloatArray, width: FloatArray) -> FloatArray:
         """The probability that the margin lies in each cell; cells add the variance of their width, so it is less."""
@@ -135,15 +130,11 @@ class Answers:
         """The probabilities, the entropy and the information in the middle of each cell; the outermost are endless."""
         step = _CELL_WIDTH * self.noise.std
         middle = np.asarray(step * (np.arange(_N_CELLS + 2) - 0.5 * (_N_CELLS + 1)), dtype=np.float64)
-        probabilities = self.probabilities(middle[:, None])
-        return probabilities, entr(probabilities).sum(axis=-1), self.fisher(middle[:, None])[:, 0, 0]
-
-
-@lru_cache(maxsize=1)
-def _hermite() -> tuple[FloatArray, FloatArray]:
-    """The nodes and weights of expectations under the standard normal."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_N_NODES)
-    return nodes, weights / weights.sum()
+        return (
+            self.probabilities(middle[:, None]),
+            self.entropies(middle[:, None]),
+            self.fisher(middle[:, None])[:, 0, 0],
+        )
 
 
 @lru_cache(maxsize=8)
@@ -163,11 +154,11 @@ def _drawn(means: FloatArray, covariances: FloatArray) -> FloatArray:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The centre of what is known: the fit, or the same fit with a chosen penalty where labels are few.
+# The posterior mode: the fit, or a penalised refit where labels are few.
 
 
 # With fewer uncertain labels per parameter, M is too large without a penalty; if none is uncertain, it is arbitrary.
-_LEAST_UNCERTAIN = 10.0
+_MODE_UNCERTAIN = 10.0
 
 _PENALISED_TOL = 1e-4  # a posterior is wider than that by far
 
@@ -185,7 +176,7 @@ def training_of(fit: Fit) -> Judgements:
 
 def fit_with_prior(fit: Fit, judgements: Judgements) -> Fit:
     """The mode of the posterior: a fit with a penalty is one, and so is, nearly, a fit to many uncertain labels."""
-    if fit.alpha > 0 or fit.statistics.uncertain_per_parameter >= _LEAST_UNCERTAIN:
+    if fit.alpha > 0 or fit.statistics.uncertain_per_parameter >= _MODE_UNCERTAIN:
         return fit
     flip_rate = fit.settings.flip_rate
     settings = fit.chosen.but(
@@ -379,34 +370,20 @@ def _legs(rows: Rows) -> BlockRows:
 
 def _information(fit: Fit, judgements: Judgements, basis: FloatArray) -> FloatArray:
     """The Fisher information of the judgements about (packed M, thresholds, strictness of annotators)."""
-    table = table_of(fit, judgements)
-    n_matrix, n_cuts = packed.packed_size(basis.shape[1]), len(fit.metric.thresholds)
-    n_annotators = 0 if table is None else len(table)
-    total = np.zeros((n_matrix + n_cuts + n_annotators,) * 2)
-    for part in _parts(judgements):
-        is_compared = part.kind is Kind.COMPARISONS
-        scale = 1.0 / fit.relative_noise if is_compared else 1.0
-        weights = margin_information(fit, part)[1] * part.weights
-        for where, along in by_legs(rows_of(part.data), lambda block: packed.form_gradients(block.T @ basis)):
-            here = np.zeros((len(along), len(total)))
-            here[:, :n_matrix] = scale * along
-            if not is_compared and part.annotators is not None:
-                here[np.arange(len(along)), n_matrix + n_cuts + part.annotators.codes[where]] = -1.0
-            total += _summed(here, weights[..., where], range(0 if is_compared else n_cuts), n_matrix)
-    return total
-
-
-def _summed(along: FloatArray, weights: FloatArray, cuts: range, n_matrix: int) -> FloatArray:
-    """The sum over rows of J' W J, for the derivatives J of the margins from each threshold and their information."""
-    together = weights.sum(axis=(0, 1))
-    total: FloatArray = along.T @ (along * together[:, None])
-    for k in cuts:
-        crossed = along.T @ weights[k].sum(axis=0)
-        total[:, n_matrix + k] -= crossed
-        total[n_matrix + k] -= crossed
-    for k in cuts:
-        total[n_matrix + k, n_matrix : n_matrix + len(cuts)] += weights[k].sum(axis=-1)
-    return total
+    rows, table = judged_rows(judgements, fit.relative_noise), table_of(fit, judgements)
+    rates = annotator_rates(fit, judgements)
+    likelihood = LabelLikelihood(
+        rows,
+        Outcomes.of(judgements),
+        judgements.all_weights,
+        fit.metric.noise,
+        fit.metric.flip_rate if rates is None else rates,
+        beyond=np.asarray(rows.squared_distances(fit.metric.factor)),  # also along what is not in the basis
+        gradients=lambda block: packed.form_gradients(block.T @ basis),
+        n_on_matrix=packed.packed_size(basis.shape[1]),
+    )
+    rest = np.append(fit.metric.thresholds, () if table is None else table.strictness)
+    return likelihood.fisher(np.append(np.zeros(likelihood.n_on_matrix), rest), likelihood.shares)
 
 
 def _prior(fit: Fit, values: FloatArray, judgements: Judgements) -> FloatArray:
@@ -430,14 +407,6 @@ def _prior(fit: Fit, values: FloatArray, judgements: Judgements) -> FloatArray:
 _SAME_CORRELATION = 1e-8
 
 _REFRESHED_GAINS = 256  # gains that are computed again together: enough for most choices
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """The questions chosen, best first, and what each candidate would teach before each choice."""
-
-    chosen: IndexArray
-    utilities: FloatArray
 
 
 class _Known:
@@ -489,9 +458,11 @@ class _Known:
 
 
 def choose_batch(
-    posterior: Posterior, rows: Rows, means: FloatArray, answers: Answers, n: int, *, with_utilities: bool = False
-) -> Batch:
+    posterior: Posterior, rows: Rows, means: FloatArray, answers: AnswerModel, n: int, *, with_utilities: bool = False
+) -> tuple[IndexArray, FloatArray]:
     """Choose n candidates in turn, each the one that teaches most after the expected information of those before.
+
+    Returns those chosen, best first, and what each candidate would teach before each choice, if asked for.
 
     Gains only fall from choice to choice, so that those of before are bounds, and few have to be computed again.
     """
@@ -515,10 +486,10 @@ def choose_batch(
         variances = known.covariances[:, 0, 0]
         is_new &= crossed[:, 0, 0] ** 2 < (1.0 - _SAME_CORRELATION) * variances[best] * variances
         known.learn(along, crossed, answers.expected_fisher(known.means[best], known.covariances[best]))
-    return Batch(chosen, utilities)
+    return chosen, utilities
 
 
-def _find_best(bounds: FloatArray, wanted: BoolArray, known: _Known, answers: Answers) -> int | None:
+def _find_best(bounds: FloatArray, wanted: BoolArray, known: _Known, answers: AnswerModel) -> int | None:
     """The wanted candidate that teaches most; None if none teaches anything.  Bounds on gains are updated."""
     is_fresh = ~wanted
     while True:
@@ -539,10 +510,10 @@ def _find_best(bounds: FloatArray, wanted: BoolArray, known: _Known, answers: An
 
 _METHODS = ("information", "uncertainty", "random")
 
-# Of more candidates than this, a random sample is looked at; levels take longer.  With 300,000 candidates of 10 columns
+# Among more candidates than this, a random sample is looked at; levels take longer.  With 300,000 candidates of 10 columns
 # for each batch of 20, metrics learned from samples of 8,192 had errors at most as large as those learned from a
 # shortlist of what seemed to teach most of all: 0.14 against 0.15 after 300 answers, and 0.21 against 0.35 with flips.
-_MOST_CANDIDATES, _MOST_CANDIDATES_WITH_LEVELS = 8192, 2048
+_MOST_SCREENED, _MOST_SCREENED_LEVELS = 8192, 2048
 
 # People slip at any distance, in about one answer of twenty: a fit may not know it yet, and a choice that trusts every
 # answer goes astray.
@@ -610,19 +581,19 @@ def choose_pairs(
         means = np.asarray(rows.squared_distances(fit.metric.factor))[:, None] - _cuts(fit, rows)
         return _largest(answers.entropies(means), n, return_utilities, np.min(np.abs(means), axis=1))
     judgements = training_of(fit)
-    most = _MOST_CANDIDATES if fit.metric.n_levels <= 2 else _MOST_CANDIDATES_WITH_LEVELS
+    most = _MOST_SCREENED if fit.metric.n_levels <= 2 else _MOST_SCREENED_LEVELS
     kept = sample_rows(n_candidates, max(most, n))
     data = take_rows(data, kept)
     coordinates = common_coordinates(judgements, rows_of(data))
     fit = fit_with_prior(fit, judgements)
     rows, answers = _asked(fit, data, least_rate=_LEAST_FLIP_RATE)
     posterior = Posterior.of(fit, rows, coordinates)
-    batch = choose_batch(posterior, rows, posterior.margins(rows), answers, n, with_utilities=return_utilities)
+    chosen, found = choose_batch(posterior, rows, posterior.margins(rows), answers, n, with_utilities=return_utilities)
     if not return_utilities:
-        return kept[batch.chosen]
+        return kept[chosen]
     utilities = np.full((n, n_candidates), np.nan)
-    utilities[:, kept] = batch.utilities
-    return kept[batch.chosen], utilities
+    utilities[:, kept] = found
+    return kept[chosen], utilities
 
 
 def _read(fit: Fit, candidates: Any) -> Array:
@@ -652,14 +623,14 @@ def _checked(n: Any, n_candidates: int, method: Any) -> int:
     return int(n)
 
 
-def _asked(fit: Fit, data: Array, least_rate: float = 0.0) -> tuple[Rows, Answers]:
+def _asked(fit: Fit, data: Array, least_rate: float = 0.0) -> tuple[Rows, AnswerModel]:
     """The rows of candidates, and what is answered, where at least this share of the answers is flipped."""
     rows, metric = rows_of(data), fit.metric
     rate = metric.compared_flip_rate if isinstance(rows, LegRows) else metric.flip_rate
     least = (max(rate[0], least_rate), max(rate[1], least_rate)) if isinstance(rate, tuple) else max(rate, least_rate)
     if isinstance(rows, LegRows):
-        return rows.with_scale(1.0 / fit.relative_noise), Answers(metric.noise, least)
-    return rows, Answers(metric.noise, least, metric.n_levels)
+        return rows.with_scale(1.0 / fit.relative_noise), AnswerModel(metric.noise, least)
+    return rows, AnswerModel(metric.noise, least, metric.n_levels)
 
 
 def _cuts(fit: Fit, rows: Rows) -> FloatArray:

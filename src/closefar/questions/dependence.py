@@ -40,14 +40,14 @@ def units_of_all(groups: Any, judgements: Judgements, *, stacklevel: int = 2) ->
         return ids
     if not judgements.are_pairs or (find_points(judgements.data) is None and find_points(others.data) is None):
         return None
-    parts = [_points(each) for each in (judgements, others)]
-    widest = max(part.shape[1] for part in parts)
-    stacked = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
-    numbers = np.unique(stacked, axis=0, return_inverse=True)[1].ravel()
-    n_first = parts[0].shape[0] * parts[0].shape[1]
-    both = zip(np.split(numbers, [n_first]), parts, strict=True)
-    own: list[NDArray[np.intp]] = [ids.reshape(part.shape[0], part.shape[1]) for ids, part in both]
-    found = np.concatenate([np.column_stack([ids, *[ids[:, -1]] * (widest - ids.shape[1])]) for ids in own])
+    sizes = {each.kind: int(each.data.shape[1]) for each in (judgements, others)}
+    widest = max(sizes.values())
+    points = [
+        np.stack([_column(each, min(place, sizes[each.kind] - 1)) for place in range(widest)], axis=1)
+        for each in (judgements, others)
+    ]
+    stacked = np.concatenate(points).reshape(-1, judgements.n_columns)
+    found = np.unique(stacked, axis=0, return_inverse=True)[1].reshape(-1, widest)
     if not is_indexed(judgements.data):
         warn_of_points(found, "standard errors are by point", stacklevel=stacklevel + 1)
     return found
@@ -64,11 +64,6 @@ def units_with_comparisons(groups: NDArray[Any] | None, judgements: Judgements) 
     if groups.ndim == 2:
         return units_of_all(None, judgements)
     return np.append(groups.astype(str), [f"comparison {number}" for number in range(len(others))])
-
-
-def _points(judgements: Judgements) -> FloatArray:
-    """The points of each judgement, (n, 2 to 4, d)."""
-    return np.stack([_column(judgements, place) for place in range(int(judgements.data.shape[1]))], axis=1)
 
 
 def _column(judgements: Judgements, place: int) -> FloatArray:
@@ -124,11 +119,8 @@ class Dependence:
         if self.ids is None or self.n_units is None:
             n = float(repeats.sum())
             return _sum_of_squares(likelihood, terms, repeats) * (n / max(n - 1.0, 1e-9))
+        values, vectors = np.linalg.eigh(_dependent_sums(likelihood, terms, self._shared))
         correction = self.n_units / max(self.n_units - 1.0, 1e-9)
-        if not self.by_points:
-            return correction * _outer_sums(likelihood, terms, self.ids[:, None])
-        total = _sums_by_points(likelihood, terms, self._shared)
-        values, vectors = np.linalg.eigh(total)
         return np.asarray(correction * (vectors * np.maximum(values, 0.0)) @ vectors.T)
 
     def cross_sums(self, terms: FloatArray) -> list[FloatArray]:
@@ -138,8 +130,6 @@ class Dependence:
         """
         if self.ids is None:
             return []
-        if not self.by_points:
-            return [_cross(terms, self.ids[:, None])]
         # Rows that share s points share s over j of the sets of j points.
         by_size = [_cross(terms, units) for units in self._shared]
         sizes = range(1, len(by_size) + 1)
@@ -150,13 +140,13 @@ class Dependence:
 
     @cached_property
     def _shared(self) -> list[NDArray[np.intp]]:
-        """The sets of one, two, ... points that each row has (-1: none); those that no other row has are left out.
+        """The group, or the sets of one, two, ... points, of each row (-1: none); those of one row alone are left out.
 
         In sums over points, two rows that share two points count twice, but should count once (Aronow, Samii
         and Assenova 2015); three count three times in sums over points and over two points, and so on.
         """
         assert self.ids is not None
-        members = _different(self.ids)
+        members = _different(self.ids.reshape(len(self.ids), -1))
         sizes = range(1, members.shape[1] + 1)
         return [_of_several(members if size == 1 else _sets(members, size)) for size in sizes]
 
@@ -183,34 +173,23 @@ def _sum_of_squares(likelihood: LabelLikelihood, terms: LabelTerms, repeats: Flo
     return np.asarray(total)
 
 
-def _outer_sums(likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray[np.intp]) -> FloatArray:
-    """The sum of u u' over the units, u the summed scores of the rows with that unit in `members` (-1: none).
+def _dependent_sums(likelihood: LabelLikelihood, terms: LabelTerms, shared: list[NDArray[np.intp]]) -> FloatArray:
+    """The sum of u v' over the scores of all rows that are the same or depend on each other.
 
     Of very many units, the products of two rows are summed over some of them that stand for all;
     what each row adds by itself is known from all.
     """
-    some, number = _some_units(members)
-    is_part = np.any(number > 1.0)
-    alone = np.sum(members >= 0, axis=1) - np.sum(np.append(number, 0.0)[some], axis=1)
-    sums: Any = 0.0
+    parts = [(-1.0 if size % 2 else 1.0, *_some_units(units)) for size, units in enumerate(shared)]
+    sums: list[Any] = [0.0 for _ in parts]
     total: Any = 0.0
     for where, scores in likelihood.scores(terms):
-        sums = sums + _by_unit(scores, some[where], len(number))
-        total = total + (scores.T @ (scores * alone[where, None]) if is_part else 0.0)
-    return np.asarray(total + sums.T @ (sums * number[:, None]))
-
-
-def _sums_by_points(likelihood: LabelLikelihood, terms: LabelTerms, shared: list[NDArray[np.intp]]) -> FloatArray:
-    """The sum of u v' over the scores of all rows that are the same or share a point."""
-    total: Any = sum(scores.T @ scores for _, scores in likelihood.scores(terms))
-    for size, units in enumerate(shared):
-        sign = -1.0 if size % 2 else 1.0
-        some, number = _some_units(units)
-        rows = np.flatnonzero(np.any(some >= 0, axis=1))
-        if len(rows):
-            scores = np.concatenate([scores for _, scores in likelihood.take(rows).scores(terms.take(rows))])
-            sums, own = _by_unit(scores, some[rows], len(number)), np.sum(np.append(number, 0.0)[some[rows]], axis=1)
-            total = total + sign * (sums.T @ (sums * number[:, None]) - scores.T @ (scores * own[:, None]))
+        alone = np.ones(len(scores))
+        for place, (sign, some, number) in enumerate(parts):
+            sums[place] = sums[place] + _by_unit(scores, some[where], len(number))
+            alone -= sign * np.sum(np.append(number, 0.0)[some[where]], axis=1)
+        total = total + scores.T @ (scores * alone[:, None])
+    for (sign, _, number), each in zip(parts, sums, strict=True):
+        total = total + sign * each.T @ (each * number[:, None])
     return np.asarray(total)
 
 

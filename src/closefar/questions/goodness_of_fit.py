@@ -21,15 +21,24 @@ from scipy.stats import cauchy, chi2, norm
 
 from closefar.arrays import TINY, TURNED, BoolArray, FloatArray, IndexArray, as_float64, is_indexed, is_source, to_numpy
 from closefar.errors import either, setting, words_of
-from closefar.fitting import Fit, Fitted, Scorer, Scores, choose_noise, count_uncertain, fit, without_penalty
+from closefar.fitting import Fit, Fitted, Scores, choose_noise, count_uncertain, fit, score, without_penalty
 from closefar.judgements import Judgements, Kind, Tuples, effective_number, find_points, sample_rows
 from closefar.model import ZERO, Metric, Scored
 from closefar.noise import NOISES, FlipRate, Noise, has_flips
 from closefar.packed import form_gradients
 from closefar.plot_style import COLOURS, REFERENCE, add_legend, axes_or_new
 from closefar.questions.dependence import Dependence, points_of_legs, units_of_all, units_with_comparisons
-from closefar.questions.likelihood import LabelModel, combined_legs, differences, kept_share
-from closefar.questions.moves import MOST_MOVES, MarginMoves, pseudo_inverse, read_for, scaled_eigh
+from closefar.questions.likelihood import (
+    MOST_MOVES,
+    LabelModel,
+    MarginMoves,
+    combined_legs,
+    differences,
+    kept_share,
+    pseudo_inverse,
+    read_for,
+    scaled_eigh,
+)
 from closefar.rows import rows_of
 
 if TYPE_CHECKING:
@@ -67,8 +76,8 @@ COMPARED = "comparisons"
 
 
 @dataclass(frozen=True, eq=False)
-class TwoSided:
-    """Judgements scored as answers to one question with two sides.
+class BinaryView:
+    """Judgements as answers to one question with two sides, scored.
 
     Attributes
     ----------
@@ -103,42 +112,38 @@ class TwoSided:
         return self.judgements.kind is Kind.COMPARISONS
 
 
-def two_sided(fit: Fit, judgements: Judgements) -> tuple[TwoSided, ...]:
+def binary_views(fit: Fit, judgements: Judgements) -> tuple[BinaryView, ...]:
     """The questions that these judgements answer; of pairs with comparisons, those about comparisons last."""
     pairs, others = replace(judgements, comparisons=None), judgements.comparisons
     found = list(_of_one_kind(fit, pairs))
     return tuple(found if others is None else [*found, *_of_one_kind(fit, others)])
 
 
-def questions_of(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None) -> Iterator[tuple[TwoSided, Dependence]]:
+def questions_of(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None) -> Iterator[tuple[BinaryView, Dependence]]:
     """The questions that these judgements answer, with the dependence between their answers.
 
     `ids` are the groups or points of all judgements, those of attached comparisons last.
     """
     n = len(judgements)
-    for asked in two_sided(fit, judgements):
+    for asked in binary_views(fit, judgements):
         is_attached = asked.are_compared and judgements.comparisons is not None
         yield asked, Dependence(ids if ids is None else ids[n:] if is_attached else ids[:n])
 
 
-def _of_one_kind(fit: Fit, judgements: Judgements) -> list[TwoSided]:
-    scores = Scorer.of(fit).score(judgements)
+def _of_one_kind(fit: Fit, judgements: Judgements) -> list[BinaryView]:
     is_estimated = fit.known.estimates_flips or (fit.settings.flip_rate == "auto" and has_flips(fit.flip_rate))
     n_rates = int(np.size(fit.metric.flip_rate)) if is_estimated else 0
+    names, noise = [""], 1.0
     if judgements.kind is Kind.COMPARISONS:
-        assert isinstance(scores, Scored)
-        return [TwoSided(COMPARED, fit.metric, turned(scores), fit.relative_noise, min(n_rates, 1))]
+        names, noise, n_rates = [COMPARED], fit.relative_noise, min(n_rates, 1)
+    elif judgements.levels is not None:
+        names = [f"level >= {name}" for name in judgements.sides.classes.tolist()[1:]]
+        # The flip rate of levels gives both sides of a dichotomy rates of their own.
+        n_rates = 2 * int(n_rates > 0) if judgements.n_levels > 2 else n_rates
     who = None if fit.annotators is None else judgements.annotators
     by: dict[str, Any] = {} if who is None else {"annotators": who.codes, "n_annotators": len(who.names)}
-    if isinstance(scores, Scored):
-        return [TwoSided("", fit.metric, scores, n_rates=n_rates, **by)]
-    # The flip rate of levels gives both sides of a dichotomy rates of their own.
-    n_rates = 2 * int(n_rates > 0) if judgements.n_levels > 2 else n_rates
-    names = judgements.sides.classes.tolist()
-    return [
-        TwoSided(f"level >= {names[k]}", fit.metric, scored, n_rates=n_rates, **by)
-        for k, scored in enumerate(scores.dichotomies, start=1)
-    ]
+    sides = sides_of(score(fit, judgements))
+    return [BinaryView(name, fit.metric, each, noise, n_rates, **by) for name, each in zip(names, sides, strict=True)]
 
 
 def turned(scored: Scored) -> Scored:
@@ -210,8 +215,8 @@ def wilson(share: float, n: float) -> tuple[float, float]:
 # Newton's method for the tilt, with steps bounded and bisection where it leaves the bracket: 60 bisections alone would
 # give twice the accuracy asked for.
 _TILT_STEPS = 60
-_LARGEST_TILT_STEP = 2.0
-_TILT_ACCURACY = 1e-8
+_LARGEST_TILT_STEP = 2.0  # the sum has a standard deviation of one
+_TILT_ACCURACY = 1e-8  # of its mean
 
 # Closer to the mean than this, the normal distribution is as good, and the formula is 0 / 0.
 _NEAR_MEAN = 0.05
@@ -261,9 +266,9 @@ _LEAST_VARIANCE_SHARE = 1e-6
 # Fisher scoring towards the maximum likelihood ends once the next step would raise the log-likelihood by less than
 # this: 1e-3 is 4% of a standard error.  It starts near, at a penalised fit: a few steps and halvings suffice.
 _SCORING_GAIN = 1e-3
-_SCORING_STEPS = 15
-_SCORING_HALVINGS = 8
-_LARGEST_FLIP_RATE = 0.49
+_SCORING_STEPS = 15  # a few are usual
+_SCORING_HALVINGS = 8  # the step is then below 1% of what was asked
+_LARGEST_SCORED_RATE = 0.49  # of flips: at one half, labels say nothing
 
 # Questions weight a pair as if this share of labels were flipped, so that no single margin can decide a test.
 _VARIANCE_FLOOR = 0.02
@@ -287,22 +292,25 @@ class ScoreTest:
 class LabelScores:
     """Labels and margins, and the derivatives of P(far) in the parameters.
 
-    These are `moves`, the strictness of each of `n_annotators`, without its prior, and the flip rates that were
-    estimated: none, one, or those of close and of far.  Only ratios of weights matter.
+    These are `moves`, the strictness of each annotator, without its prior, and the flip rates that were estimated:
+    none, one, or those of close and of far.  Only ratios of weights matter.
     """
 
     moves: MarginMoves
-    scored: Scored
-    n_rates: int
-    annotators: IndexArray | None = None
-    n_annotators: int = 0
+    asked: BinaryView
 
     @classmethod
-    def of(cls, asked: TwoSided, *, keep_rank: bool = True) -> LabelScores:
-        """Those of a question with two sides."""
+    def of(cls, asked: BinaryView, *, keep_rank: bool = True) -> LabelScores:
         noise = asked.comparison_noise
-        moves = MarginMoves(asked.metric, asked.judgements, keep_rank=keep_rank, comparison_noise=noise)
-        return cls(moves, asked.scored, asked.n_rates, asked.annotators, asked.n_annotators)
+        return cls(MarginMoves(asked.metric, asked.judgements, keep_rank=keep_rank, comparison_noise=noise), asked)
+
+    @property
+    def scored(self) -> Scored:
+        return self.asked.scored
+
+    @property
+    def n_rates(self) -> int:
+        return self.asked.n_rates
 
     @cached_property
     def model(self) -> LabelModel:
@@ -320,7 +328,7 @@ class LabelScores:
     @property
     def n_on_margin(self) -> int:
         """The number of parameters that margins depend on."""
-        return len(self.moves.moves) + self.n_annotators
+        return len(self.moves.moves) + self.asked.n_annotators
 
     @property
     def n_parameters(self) -> int:
@@ -333,11 +341,10 @@ class LabelScores:
     def margin_blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each margin in each parameter that it depends on, one row per judgement."""
         for where, along in self.moves.blocks(self.scored.judgements.data):
-            if self.annotators is None:
-                yield where, along
-            else:
-                is_by = self.annotators[where, None] == np.arange(self.n_annotators)
-                yield where, np.column_stack([along, -1.0 * is_by])
+            who = self.asked.annotators
+            if who is not None:
+                along = np.column_stack([along, -1.0 * (who[where, None] == np.arange(self.asked.n_annotators))])
+            yield where, along
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of P(far) in each parameter, one row per judgement."""
@@ -408,15 +415,15 @@ class LabelScores:
             rates = self._rates_after(size * step[self.n_on_margin :])
             scored = replace(self.scored, margin=self.scored.margin + size * change, flip_rate=rates)
             if scored.loss < self.scored.loss:
-                return replace(self, scored=scored)
+                return replace(self, asked=replace(self.asked, scored=scored))
         return self
 
     def _rates_after(self, change: FloatArray) -> FlipRate:
         """The flip rates after a change of those that are parameters, within their range."""
         rates = self.scored.flip_rate
         if not self.n_rates:
-            return rates if isinstance(rates, tuple) else float(np.clip(rates, 0.0, _LARGEST_FLIP_RATE))
-        moved = np.clip(np.ravel(rates) + change, 0.0, _LARGEST_FLIP_RATE)
+            return rates if isinstance(rates, tuple) else float(np.clip(rates, 0.0, _LARGEST_SCORED_RATE))
+        moved = np.clip(np.ravel(rates) + change, 0.0, _LARGEST_SCORED_RATE)
         return float(moved[0]) if self.n_rates == 1 else (float(moved[0]), float(moved[1]))
 
 
@@ -475,8 +482,6 @@ class AdjustedSums:
         follows from the kurtosis of labels, and its distribution is approximated by a chi-square with
         that variance.
         """
-        if not np.any(columns):
-            return ScoreTest(0.0, 0, 1.0)
         values, vectors, scale = scaled_eigh(self.covariance[np.ix_(columns, columns)])
         keep = values > _LEAST_UNEXPLAINED_SHARE * max(values[-1], 0.0)
         if not np.any(keep):
@@ -523,10 +528,10 @@ def _covariance(spread: FloatArray, scores: LabelScores, dependence: Dependence)
 
 
 # Uncertain labels per parameter: down to this number, correct models were rejected at the nominal rate in simulations.
-_FEWEST_UNCERTAIN = 3.0
+_TESTABLE_UNCERTAIN = 3.0
 
 # The correlation within groups has an error of about one third of itself with this many groups.
-_FEWEST_UNITS = 20
+_TESTABLE_UNITS = 20
 
 # What this many pairs do not show is too small to matter, and more would take long.
 _MOST_TESTED = 30_000
@@ -566,21 +571,21 @@ def check_certain_enough(scores: LabelScores, what: str) -> None:
             f"{what} can't be checked with more than {MOST_MOVES} free parameters. "
             "Limit the rank, or leave columns out."
         )
-    if found < _FEWEST_UNCERTAIN:
+    if found < _TESTABLE_UNCERTAIN:
         kind = scores.scored.judgements.kind
         raise ValueError(
             f"{what} can't be checked with these {len(scores.scored):,} {kind.noun}s: there must be at least "
-            f"{_FEWEST_UNCERTAIN:g} uncertain {kind.term}s per parameter; got {found:.1f} ({scores.n_parameters} "
+            f"{_TESTABLE_UNCERTAIN:g} uncertain {kind.term}s per parameter; got {found:.1f} ({scores.n_parameters} "
             f"parameters). {kind.verb.capitalize()} more {kind.noun}s, limit the rank, or leave columns out."
         )
 
 
 def check_units(dependence: Dependence) -> None:
     """Raise an error if there are too few groups to estimate dependence."""
-    if dependence.n_units is not None and dependence.n_units < _FEWEST_UNITS:
+    if dependence.n_units is not None and dependence.n_units < _TESTABLE_UNITS:
         raise ValueError(
             either("groups must be", "--group must name")
-            + f" at least {_FEWEST_UNITS} groups or points, to estimate how much labels depend on them; got "
+            + f" at least {_TESTABLE_UNITS} groups or points, to estimate how much labels depend on them; got "
             f"{dependence.n_units}."
         )
 
@@ -591,17 +596,17 @@ def check_units(dependence: Dependence) -> None:
 
 DOUBT = 0.05  # a p-value below this is evidence against the model
 _TAIL_Z = 2.0  # 5% of correct models have a larger one, to either side
-_SMALLEST_P_SHOWN = 0.0001
+_SMALLEST_P_SHOWN = 0.0001  # a limit of the display
 
 # Another noise is recommended if its loss is lower by this many standard errors (Vuong's test at 5%), and flips or
 # logarithms if they raise the log-likelihood by this much (the likelihood ratio test of one parameter at 5%).
 _VUONG_Z = 1.96
-_LIKELIHOOD_GAIN = 2.0
+_LIKELIHOOD_GAIN = 2.0  # half of 1.96 squared
 
 _METRIC_MAY_MISFIT = "The metric itself may not fit: " + either("diagnose()", "the report") + " tests what else "
 
 
-def advise(
+def advise_noise(
     scored: Scored, p_value: float, tail_z: float, *, estimates_flips: bool = False, chooses_noise: bool = False
 ) -> str:
     """Recommend the noise that describes the labels clearly better, if there is one and it is not set already."""
@@ -661,7 +666,7 @@ def show_p_value(value: float) -> str:
     return f"p = {value:.2g}" if value >= _SMALLEST_P_SHOWN else f"p < {_SMALLEST_P_SHOWN:g}"
 
 
-_BINS = 10
+_NOISE_BINS = 10  # of about equal weight: a limit of the display
 
 # Neighbouring bins are merged until the variance of their number of far labels is this large: from about five expected
 # on, the chi-square distribution is accurate (Cochran 1954).
@@ -748,7 +753,7 @@ def check_noise_model(
     annotators: Any = None,
     comparisons: Any = None,
     groups: Any = None,
-    n_bins: int = _BINS,
+    n_bins: int = _NOISE_BINS,
 ) -> NoiseCheck:
     """Test whether the share of far labels at each margin agrees with the fitted model.
 
@@ -811,19 +816,24 @@ def check_noise_if_possible(fit: Fit, judgements: Judgements, groups: NDArray[An
     Without groups, pairs are taken to be independent.  Groups of attached comparisons come after those of pairs; where
     those of pairs alone are given, comparisons depend on each other by their points, or not at all.
     """
-    groups = units_with_comparisons(groups, judgements)
-    rows, n = sample_rows(len(judgements), _MOST_TESTED), len(judgements)
-    some, others = judgements.take(rows), judgements.comparisons
-    ids = np.arange(len(rows)) if groups is None else groups[rows]
-    if others is not None:
-        chosen = sample_rows(len(others), _MOST_TESTED)
-        some = replace(some, comparisons=others.take(chosen))
-        more = n + np.arange(len(chosen)) if groups is None else groups[n + chosen]
-        ids = np.concatenate([ids, more])
+    some, ids = _sampled(judgements, units_with_comparisons(groups, judgements), _MOST_TESTED)
+    if ids is None:
+        ids = np.arange(len(some) + (0 if some.comparisons is None else len(some.comparisons)))
     try:
         return check_noise_model(fit, some, groups=ids)
     except ValueError:  # the labels are not enough
         return None
+
+
+def _sampled(judgements: Judgements, ids: NDArray[Any] | None, most: int) -> tuple[Judgements, NDArray[Any] | None]:
+    """At most so many of the pairs and of the attached comparisons, and their groups or points."""
+    n, others = len(judgements), judgements.comparisons
+    rows = sample_rows(n, most)
+    some, chosen = judgements.take(rows), rows
+    if others is not None:
+        compared = sample_rows(len(others), most)
+        some, chosen = replace(some, comparisons=others.take(compared)), np.append(rows, n + compared)
+    return some, None if ids is None else ids[chosen]
 
 
 def _check_all(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None, n_bins: int) -> NoiseCheck:
@@ -881,7 +891,7 @@ def _check(scores: LabelScores, dependence: Dependence, n_bins: int, *, chooses_
             f"{np.abs(scored.margin).max():.2g}. Look for outliers in the differences."
         )
     table = _table(scored, bins, found.sums[:n], np.sqrt(np.diag(found.covariance)[:n]))
-    advice = advise(scored, p_value, tail_z, estimates_flips=scores.n_rates > 0, chooses_noise=chooses_noise)
+    advice = advise_noise(scored, p_value, tail_z, estimates_flips=scores.n_rates > 0, chooses_noise=chooses_noise)
     return NoiseCheck(p_value, test.statistic, test.dof, tail_z, table, advice)
 
 
@@ -985,13 +995,11 @@ class MisfitTest:
     @classmethod
     def combined(cls, tests: Sequence[MisfitTest]) -> MisfitTest:
         """One test from those of several questions about the same judgements, with the z scores of the clearest."""
-        if len(tests) == 1:
-            return tests[0]
         clearest = min(tests, key=lambda test: test.p_value)
         return cls(combine(*(test.p_value for test in tests)), clearest.z)
 
 
-def misfit_tests(asked: TwoSided, dependence: Dependence) -> dict[Misfit, MisfitTest]:
+def misfit_tests(asked: BinaryView, dependence: Dependence) -> dict[Misfit, MisfitTest]:
     """Test whether the answers to a question depend on anything besides their margins under the metric.
 
     Tests for which there are too few uncertain labels are omitted, and of comparisons those that need two sides.
@@ -1003,13 +1011,13 @@ def misfit_tests(asked: TwoSided, dependence: Dependence) -> dict[Misfit, Misfit
     # A comparison turned round is the same comparison, and two flip rates allow for asymmetric flips.
     if not asked.are_compared and asked.n_rates < 2:
         likeliest = kept.at_optimum()
-        if likeliest.uncertain_per_parameter >= _FEWEST_UNCERTAIN:
+        if likeliest.uncertain_per_parameter >= _TESTABLE_UNCERTAIN:
             found[Misfit.ASYMMETRIC_FLIPS] = _test_flips(likeliest, dependence)
     if 0 < metric.rank < kept.moves.moves.size:
         found[Misfit.INDEFINITE] = _test_null_space(kept, metric.rank, dependence)
     # The other tests adjust for all quadratic forms, so that they detect what no such form explains.
     free = LabelScores.of(asked, keep_rank=False).at_optimum()
-    if free.uncertain_per_parameter < _FEWEST_UNCERTAIN:
+    if free.uncertain_per_parameter < _TESTABLE_UNCERTAIN:
         return found
     rows = rows_of(judgements.data, metric.origin)
     z = np.vstack([to_numpy(block).T for block in differences(rows)])  # of pairs, of points and the origin, or of legs
@@ -1065,7 +1073,7 @@ def _test_terms(
 
 # The cost of the tests is about pairs times squared parameters; beyond this, some 10 s, they use a sample of the pairs.
 _MOST_WORK = 4e9
-_FEWEST_SAMPLED = 2000
+_FEWEST_SAMPLED = 2000  # pairs, whatever they cost
 
 # A metric that does not fit is detected by these tests as well.
 _NOISE_LAST = (Misfit.NOISE, Misfit.ASYMMETRIC_FLIPS)
@@ -1110,7 +1118,12 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
     """
     plain = without_penalty(fitted, fitted.training(), class_weight=None)
     check_testable(plain)
-    judgements, ids = _sample(plain, groups)
+    training = plain.training()
+    finds_points = groups is None and training.comparisons is None  # without a warning that they are shared
+    ids = find_points(training.data) if finds_points else units_of_all(groups, training)
+    counts = training.all_weights > 0
+    most = int(np.clip(_MOST_WORK / plain.statistics.n_parameters**2, _FEWEST_SAMPLED, _MOST_TESTED))
+    judgements, ids = _sampled(training.counted(), None if ids is None else ids[counts], most)
     check_units(Dependence(ids if ids is None else ids[: len(judgements)]))
     check = check_noise_if_possible(plain, judgements, ids)
     tests: dict[Misfit, list[MisfitTest]] = {}
@@ -1137,7 +1150,7 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
     )
 
 
-def _tests_of(asked: TwoSided, check: NoiseCheck | None, dependence: Dependence) -> dict[Misfit, MisfitTest]:
+def _tests_of(asked: BinaryView, check: NoiseCheck | None, dependence: Dependence) -> dict[Misfit, MisfitTest]:
     """The tests of one question.
 
     Wrong noise can look like a wrong metric, so the metric is tested under noise that fits.
@@ -1148,23 +1161,6 @@ def _tests_of(asked: TwoSided, check: NoiseCheck | None, dependence: Dependence)
     is_flipped = isinstance(better.flip_rate, float) and better.flip_rate != asked.scored.flip_rate
     n_rates = 1 if is_flipped else asked.n_rates
     return misfit_tests(replace(asked, scored=better, n_rates=n_rates), dependence)
-
-
-def _sample(fitted: Fit, groups: Any) -> tuple[Judgements, NDArray[Any] | None]:
-    """Some of the training judgements, and which of them depend on each other, attached comparisons last."""
-    most = int(np.clip(_MOST_WORK / fitted.statistics.n_parameters**2, _FEWEST_SAMPLED, _MOST_TESTED))
-    training = fitted.training()
-    if training.comparisons is None:
-        judgements = training.counted().sample(most, seed=0)
-        return judgements, find_points(judgements.data) if groups is None else np.asarray(groups)[judgements.numbers]
-    judgements = replace(training.counted(), comparisons=training.comparisons.counted().sample(most, seed=0))
-    judgements = judgements.sample(most, seed=0)
-    if groups is None:
-        return judgements, units_of_all(None, judgements)
-    assert judgements.comparisons is not None
-    chosen = np.concatenate([judgements.numbers, len(training) + judgements.comparisons.numbers])
-    ids = units_of_all(groups, training)
-    return judgements, None if ids is None else ids[chosen]
 
 
 def _rejected(p_values: Mapping[Misfit, float]) -> list[Misfit]:
@@ -1264,8 +1260,8 @@ def _log_columns(fitted: Fit, judgements: Judgements) -> list[str]:
 
 
 # Uncertain labels per parameter below which intervals and tests are rough, and below which they are unreliable.
-_ENOUGH_UNCERTAIN = 10.0
-_TOO_FEW_UNCERTAIN = 4.0
+ENOUGH_UNCERTAIN = 10.0
+_TOO_FEW_UNCERTAIN = 4.0  # near the 3 below which nothing is tested
 
 
 @dataclass(frozen=True)
@@ -1356,7 +1352,7 @@ def describe_evidence(fit: Fit) -> str:
     if fit.is_metric_alone:
         return "Intervals and tests need a fit; this metric was truncated, or stored without its fit."
     found = fit.statistics.uncertain_per_parameter
-    if found >= _ENOUGH_UNCERTAIN:
+    if found >= ENOUGH_UNCERTAIN:
         meaning = "enough for intervals and tests."
     elif found >= _TOO_FEW_UNCERTAIN:
         meaning = "so intervals and tests are approximate."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,20 +21,27 @@ from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
 from closefar import packed
-from closefar.arrays import TINY, BoolArray, FloatArray, to_numpy
+from closefar.arrays import TINY, BoolArray, FloatArray
 from closefar.errors import either, joined, setting
-from closefar.fitting import Fit, Fitted, Scorer, Settings, count_parameters, count_uncertain, refit, without_penalty
+from closefar.fitting import Fit, Fitted, Scorer, count_parameters, count_uncertain, without_penalty
 from closefar.fitting.fitting import name_columns
 from closefar.judgements import Judgements, Kind
-from closefar.judgements.judgements import quadruplets_of
 from closefar.model import Metric
 from closefar.model.factors import root_of
-from closefar.model.thresholds import level_flips
-from closefar.noise import FlipRate, with_flips
+from closefar.noise import FlipRate, interval_losses
 from closefar.questions.dependence import Dependence, units_of_all
 from closefar.questions.goodness_of_fit import DOUBT, check_noise_if_possible
-from closefar.questions.likelihood import LabelLikelihood, LabelModel, LabelTerms, Optimum, by_legs
-from closefar.questions.moves import RankMoves, annotator_rates, read_for, scaled_eigh, table_of
+from closefar.questions.likelihood import (
+    LabelLikelihood,
+    LabelTerms,
+    Optimum,
+    RankMoves,
+    annotator_rates,
+    by_legs,
+    read_for,
+    scaled_eigh,
+    table_of,
+)
 from closefar.rows import BlockRows, LegRows, Rows, rows_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -68,7 +75,7 @@ def from_zero(interval: Interval) -> Interval:
 
 
 @dataclass(frozen=True, eq=False)
-class Reach:
+class ParameterEllipsoid:
     """Where the parameters may be: a centre, and a covariance root @ root.T around it.
 
     `shift` is the centre minus the parameters of the fit, and an interval extends `quantile` standard
@@ -82,9 +89,9 @@ class Reach:
 
 # Margins at which labels are certain under every noise, and the least flip rate, so that log odds stay finite.
 _LARGEST_MARGIN = 1e4
-_LEAST_RATE = 1e-6
+_LEAST_ODDS = 1e-6  # far below any rate that labels could show
 
-_ROUNDING = 1e-12  # eigenvalues up to this multiple of the largest are zero
+_EIGENVALUE_ROUNDING = 1e-12  # eigenvalues up to this multiple of the largest are zero
 
 # Eigenvalues are distinct if they differ by more than this many standard errors of the difference.
 _DISTINCT_Z = 2.0
@@ -101,7 +108,7 @@ class Spread:
     the strictness of annotators.
     """
 
-    reaches: tuple[Reach, ...]
+    reaches: tuple[ParameterEllipsoid, ...]
     transform: FloatArray
     n_thresholds: int = 1
     n_rates: int = 0
@@ -126,50 +133,49 @@ class Spread:
         return self.interval(estimate, self._gradients(z, slope, cut))
 
     def thresholds(self, metric: Metric) -> Interval:
-        n = len(metric.thresholds)
-        gradients = np.zeros((n, self._n_on_matrix + self.n_thresholds + self.n_rates))
-        gradients[:, self._n_on_matrix : self._n_on_matrix + n] = np.eye(n)
+        gradients = np.eye(self._n_parameters)[self._n_on_matrix :][: len(metric.thresholds)]
         return from_zero(self.interval(np.array(metric.thresholds), gradients))
 
     def matrix(self, metric: Metric) -> Interval:
-        d = len(metric.factor)
-        i, j = np.indices((d, d)).reshape(2, -1)
-        on_matrix = packed.form_gradients(self.transform[i], self.transform[j])
-        entries = self.interval(metric.matrix, self._extended(on_matrix, 0.0))
-        on_diagonal = np.eye(d, dtype=bool)
-        low = np.where(on_diagonal, np.maximum(entries.low, 0.0), entries.low)
+        entries = self.interval(metric.matrix, self._extended(self._of_entries, 0.0))
+        low = np.where(np.eye(len(metric.factor), dtype=bool), np.maximum(entries.low, 0.0), entries.low)
         return Interval(entries.estimate, entries.standard_error, low, entries.high)
 
     def relative_matrix(self, metric: Metric) -> Interval:
         """Intervals for M / tr M, in the units of the data."""
-        d, trace = len(metric.factor), float(metric.eigenvalues.sum())
+        trace = float(metric.eigenvalues.sum())
         if trace == 0.0:
-            unknown = np.full((d, d), np.nan)
+            unknown = np.full(metric.matrix.shape, np.nan)
             return Interval(unknown, unknown, unknown, unknown)
-        i, j = np.indices((d, d)).reshape(2, -1)
-        of_entries = packed.form_gradients(self.transform[i], self.transform[j])
         estimate = metric.matrix / trace
-        on_matrix = (of_entries - np.outer(estimate.ravel(), packed.form_gradients(self.transform).sum(axis=0))) / trace
+        of_trace = packed.form_gradients(self.transform).sum(axis=0)
+        on_matrix = (self._of_entries - np.outer(estimate.ravel(), of_trace)) / trace
         return self.interval(estimate, self._extended(on_matrix, 0.0))
+
+    @property
+    def _of_entries(self) -> FloatArray:
+        """The derivatives of the entries of M in the units of the data, a row each."""
+        i, j = np.indices((len(self.transform),) * 2).reshape(2, -1)
+        return packed.form_gradients(self.transform[i], self.transform[j])
 
     def eigenvalues(self, metric: Metric) -> Interval:
         """Intervals for the eigenvalues of M in the units of the data, largest first."""
         values, vectors = self._centre(metric)
         return self._of_eigenvalues(metric.eigenvalues, values, self._gradients(vectors.T, 0.0))
 
-    def directions(self, matrix: FloatArray, root: FloatArray) -> Interval:
-        """The mean squared distance along each direction: the eigenvalues of R W R', largest first.
+    def directions(self, matrix: FloatArray) -> Interval:
+        """The mean squared distance along each direction: the eigenvalues of M in unit-free coordinates, largest first.
 
-        `matrix` is W, M in unit-free coordinates, and `root` is R, with R'R the second moment of the
-        training pairs there, treated as known.  d lambda = v' R dW R' v for an eigenvector v.
+        The second moment of the training pairs is the identity there, and treated as known.  d lambda = v' dM v for an
+        eigenvector v.
         """
         centre = matrix
         if self.reaches:
             centre = matrix + packed.unpack(self.reaches[0].shift[: self._n_on_matrix], len(matrix))
-        values, vectors = np.linalg.eigh(root @ centre @ root.T)
-        gradients = self._extended(packed.form_gradients(vectors[:, ::-1].T @ root), 0.0)
-        found = np.linalg.eigvalsh(root @ matrix @ root.T)[::-1]
-        rounding = _ROUNDING * found[0]
+        values, vectors = np.linalg.eigh(centre)
+        gradients = self._extended(packed.form_gradients(vectors[:, ::-1].T), 0.0)
+        found = np.linalg.eigvalsh(matrix)[::-1]
+        rounding = _EIGENVALUE_ROUNDING * found[0]
         estimate = np.where(found > rounding, found, 0.0)
         interval = self._of_eigenvalues(estimate, values[::-1], gradients)
         error, high = (np.where(size <= rounding, 0.0, size) for size in (interval.standard_error, interval.high))
@@ -177,7 +183,8 @@ class Spread:
 
     def _of_eigenvalues(self, estimate: FloatArray, values: FloatArray, gradients: FloatArray) -> Interval:
         """Intervals for eigenvalues with these gradients; those that are not distinct share one interval."""
-        each = self._from_centre().interval(values, gradients)
+        from_centre = [replace(reach, shift=reach.shift - self.reaches[0].shift) for reach in self.reaches]
+        each = replace(self, reaches=tuple(from_centre)).interval(values, gradients)
         low, high = np.minimum(each.low, estimate), np.maximum(each.high, estimate)
         error = self.interval(values[1:], gradients[:-1] - gradients[1:]).standard_error
         for those in np.split(
@@ -189,13 +196,11 @@ class Spread:
     def flip_rate(self, metric: Metric) -> Interval | None:
         if not self.n_rates:
             return None
-        gradient = np.zeros((self.n_rates, self._n_on_matrix + self.n_thresholds + self.n_rates))
-        gradient[:, -self.n_rates :] = np.eye(self.n_rates)
-        found = self.interval(np.array(metric.flip_rate, dtype=float), gradient)
-        return mapped(found, _as_rates)
+        gradients = np.eye(self._n_parameters)[-self.n_rates :]
+        return mapped(self.interval(np.array(metric.flip_rate, dtype=float), gradients), _as_rates)
 
     def probability_far(self, metric: Metric, z: Any) -> Interval:
-        return self._beyond(metric, metric.margin(z), self._gradients(z, -1.0), 1)
+        return self._between(metric, [metric.margin(z)], [self._gradients(z, -1.0)], 1)
 
     def probabilities(self, metric: Metric, z: Any) -> Interval:
         """Of each level, (n, K)."""
@@ -203,10 +208,9 @@ class Spread:
         squared = np.atleast_1d(metric.squared_distance(z))
         gradients = [self._gradients(z, -1.0, cut) for cut in range(last)]
         margins = [squared - tau for tau in metric.thresholds]
-        above = self._beyond(metric, margins[0], gradients[0], 1)
+        above = self._between(metric, margins[:1], gradients[:1], last)
         first = Interval(1.0 - above.estimate, above.standard_error, 1.0 - above.high, 1.0 - above.low)
-        between = [self._between(metric, margins[k - 1 : k + 1], gradients[k - 1 : k + 1]) for k in range(1, last)]
-        found = [first, *between, self._beyond(metric, margins[-1], gradients[-1], last)]
+        found = [first, *(self._between(metric, margins[k : k + 2], gradients[k : k + 2], 1) for k in range(last))]
         ends = (np.column_stack([getattr(each, name) for each in found]) for name in _ENDS)
         return Interval(*(end[0] if np.ndim(z) == 1 else end for end in ends))
 
@@ -214,59 +218,43 @@ class Spread:
         """That the answer to each comparison is as given."""
         parts = [found for _, found in by_legs(rows, lambda block: packed.form_gradients(block.T @ self.transform))]
         margin = rows.gather(rows.squared_distances(metric.factor))
-        return self._beyond(metric, margin, self._extended(np.concatenate(parts), 0.0), None)
+        return self._between(metric, [margin], [self._extended(np.concatenate(parts), 0.0)], None)
 
-    def _beyond(self, metric: Metric, margin: Any, gradients: FloatArray, k: int | None) -> Interval:
-        """P(far), or P(level >= k), at margins with these gradients in the parameters; without k, of comparisons.
+    def _between(
+        self, metric: Metric, margins: Sequence[Any], gradients: Sequence[FloatArray], n_levels: int | None
+    ) -> Interval:
+        """P(squared distance is between two ends) from the margins from both, or P(it is beyond one end).
 
-        From the margins if the flip rates are known or zero, otherwise from log odds.
+        `n_levels` are there; None: these are comparisons.  The interval follows from that of the margin if there is
+        one and the flip rates are known or zero, otherwise from log odds.
         """
-        turn = _turn(metric, k)
-        flip_rate = _side_rates(metric, np.ravel(metric.flip_rate), turn)
-        model = LabelModel.at(_bounded(margin), metric.noise, flip_rate)
-        if self.reaches and not self.n_rates:
-            found = self.interval(margin, gradients)
+        noise, shape, known = metric.noise, np.shape(margins[0]), np.ravel(metric.flip_rate)
+        on_base, on_kept = _flip_slopes(metric, n_levels)
 
-            def probability(value: Any) -> Any:
-                return with_flips(metric.noise.cdf(_bounded(value)), flip_rate)[()]
+        def share(ends: Sequence[Any]) -> Any:
+            lower, upper = map(_bounded, (*ends, -np.inf)[:2])
+            return np.exp(-interval_losses(noise, lower, upper, 0).loss)
 
-            return mapped(found, probability, model.slope * found.standard_error)
+        def probability(ends: Sequence[Any], rates: FloatArray = known) -> Any:
+            return (rates @ on_base + (1.0 - rates @ on_kept) * share(ends))[()]
 
-        def at(reach: Reach) -> tuple[Any, FloatArray]:
-            centre = _bounded(margin + np.reshape(gradients @ reach.shift, np.shape(margin)))
-            rates = _side_rates(metric, self._rates_at(metric, reach), turn)
-            here = LabelModel.at(centre, metric.noise, rates)
-            slopes = gradients * np.reshape(here.slope, (-1, 1))
-            slopes[:, -self.n_rates :] = here.flip_slopes(2) @ turn
-            return here.far, slopes
+        if self.reaches and not self.n_rates and len(margins) == 1:
+            found = self.interval(margins[0], gradients[0])
+            slope = (1.0 - known @ on_kept) * noise.pdf(_bounded(margins[0]))
+            return mapped(found, lambda margin: probability([margin]), slope * found.standard_error)
 
-        return self._from_odds(model.far, at)
-
-    def _between(self, metric: Metric, margins: list[FloatArray], gradients: list[FloatArray]) -> Interval:
-        """P(level) between two thresholds, from log odds, at the margins from both and with their gradients."""
-        noise, n_levels = metric.noise, len(metric.thresholds) + 1
-
-        def probability(lower: FloatArray, upper: FloatArray, rates: FloatArray) -> tuple[FloatArray, float]:
-            above = lower + upper > 0  # of both differences, that of small numbers
-            first, second = np.where(above, -upper, lower), np.where(above, -lower, upper)
-            each, kept = level_flips(float(rates[0]), n_levels)
-            return each + kept * (noise.cdf(_bounded(first)) - noise.cdf(_bounded(second))), kept
-
-        def at(reach: Reach) -> tuple[FloatArray, FloatArray]:
-            lower, upper = (margin + along @ reach.shift for margin, along in zip(margins, gradients, strict=True))
-            rates = self._rates_at(metric, reach) if self.n_rates else np.ravel(metric.flip_rate)
-            found, kept = probability(lower, upper, rates)
-            slopes = kept * (
-                gradients[0] * noise.pdf(_bounded(lower))[:, None] - gradients[1] * noise.pdf(_bounded(upper))[:, None]
-            )
+        def at(reach: ParameterEllipsoid) -> tuple[Any, FloatArray]:
+            ends = [np.ravel(each) + along @ reach.shift for each, along in zip(margins, gradients, strict=True)]
+            rates = self._rates_at(metric, reach) if self.n_rates else known
+            densities = [along * noise.pdf(_bounded(end))[:, None] for along, end in zip(gradients, ends, strict=True)]
+            slopes = (1.0 - rates @ on_kept) * (densities[0] - sum(densities[1:]))
             if self.n_rates:
-                each = float(rates[0]) / (n_levels - 1)
-                slopes[:, -1] = (1.0 - n_levels * (found - each) / kept) / (n_levels - 1)
-            return found, slopes
+                slopes[:, -self.n_rates :] = on_base - share(ends)[:, None] * on_kept
+            return np.reshape(probability(ends, rates), shape), slopes
 
-        return self._from_odds(probability(margins[0], margins[1], np.ravel(metric.flip_rate))[0], at)
+        return self._from_odds(probability(margins), at)
 
-    def _from_odds(self, probability: Any, at: Callable[[Reach], tuple[Any, FloatArray]]) -> Interval:
+    def _from_odds(self, probability: Any, at: Callable[[ParameterEllipsoid], tuple[Any, FloatArray]]) -> Interval:
         """The interval of log odds, mapped to probabilities; `at` gives probabilities and slopes at a centre."""
         if not self.reaches:
             nothing = 0.0 * np.asarray(probability)
@@ -283,13 +271,17 @@ class Spread:
         error = largest * probability * (1.0 - probability)
         return Interval(np.asarray(probability)[()], np.asarray(error)[()], expit(low)[()], expit(high)[()])
 
-    def _rates_at(self, metric: Metric, reach: Reach) -> FloatArray:
+    def _rates_at(self, metric: Metric, reach: ParameterEllipsoid) -> FloatArray:
         rates = np.ravel(metric.flip_rate) + reach.shift[-self.n_rates :]
-        return np.asarray(np.maximum(np.atleast_1d(_as_rates(rates if self.n_rates > 1 else rates[0])), _LEAST_RATE))
+        return np.asarray(np.maximum(np.atleast_1d(_as_rates(rates if self.n_rates > 1 else rates[0])), _LEAST_ODDS))
 
     @property
     def _n_on_matrix(self) -> int:
         return packed.packed_size(self.transform.shape[1])
+
+    @property
+    def _n_parameters(self) -> int:
+        return self._n_on_matrix + self.n_thresholds + self.n_rates
 
     def _gradients(self, z: Any, slope: float, cut: int = 0) -> FloatArray:
         rows = np.atleast_2d(np.asarray(z, dtype=np.float64)) @ self.transform
@@ -301,11 +293,6 @@ class Spread:
         if slope != 0.0:
             rest[:, cut] = slope
         return np.column_stack([on_matrix, rest])
-
-    def _from_centre(self) -> Spread:
-        """The same, relative to the first of the centres."""
-        reaches = [replace(reach, shift=reach.shift - self.reaches[0].shift) for reach in self.reaches]
-        return replace(self, reaches=tuple(reaches))
 
     def _centre(self, metric: Metric) -> tuple[FloatArray, FloatArray]:
         """Eigenvalues and eigenvectors, largest first, of M at the first of the centres."""
@@ -322,21 +309,16 @@ def _as_rates(values: Any) -> Any:
     return np.clip(values, 0.0, 0.5 if np.ndim(values) == 0 else 1.0)[()]
 
 
-def _turn(metric: Metric, k: int | None) -> FloatArray:
-    """The derivatives of the rates of close and of far for level k, or of a comparison, in the flip rates."""
+def _flip_slopes(metric: Metric, n_levels: int | None) -> tuple[FloatArray, FloatArray]:
+    """The derivatives in the flip rates of P(so many levels | any distance), and of the share that flips replace.
+
+    Half of the answers to comparisons that are at random are as given.
+    """
     if np.size(metric.flip_rate) == 2:
-        return np.eye(2) if k is not None else np.full((2, 2), 0.5)
-    last = max(len(metric.thresholds), 1)
-    below = 0.5 * (last + 1.0) if k is None else k
-    return np.array([[(last + 1.0 - below) / last], [below / last]])
-
-
-def _side_rates(metric: Metric, rates: FloatArray, turn: FloatArray) -> FlipRate:
-    """The rates of close and of far for a level, or of a comparison, where the flip rates are these."""
-    if len(rates) == 1 and len(metric.thresholds) <= 1:
-        return float(rates[0])
-    called_far, called_close = turn @ rates
-    return float(called_far), float(called_close)
+        return np.array([1.0, 0.0] if n_levels is not None else [0.5, 0.5]), np.ones(2)
+    every = max(metric.n_levels, 2)
+    some = 0.5 * every if n_levels is None else n_levels
+    return np.array([some / (every - 1.0)]), np.array([every / (every - 1.0)])
 
 
 def _inside(probability: Any) -> Any:
@@ -447,7 +429,7 @@ class Confidence:
 # The input of standard errors: a fit in unit-free coordinates, and its observations.
 
 
-_MOST_PARAMETERS = 4000  # matrices of 128 MB each, of which there are several
+_MOST_COVARIED = 4000  # matrices of 128 MB each, of which there are several
 
 
 @dataclass(frozen=True, eq=False)
@@ -476,14 +458,13 @@ class Observed:
         optimum = Optimum.of(
             fit.metric,
             counted,
-            blend=0.0 if fit.alpha == 0.0 else 1.0,
             comparison_noise=fit.relative_noise,
             strictness=None if table is None else table.strictness,
         )
         n_parameters = packed.packed_size(optimum.size) + len(optimum.thresholds)
-        if n_parameters > _MOST_PARAMETERS:
+        if n_parameters > _MOST_COVARIED:
             raise ValueError(
-                f"standard errors are limited to {_MOST_PARAMETERS} parameters; got {n_parameters} ({optimum.size} "
+                f"standard errors are limited to {_MOST_COVARIED} parameters; got {n_parameters} ({optimum.size} "
                 "columns). Leave columns out, or reduce them (for instance with PCA)."
             )
         # A rate of zero is on the boundary, where it is not treated as a parameter.
@@ -495,7 +476,7 @@ class Observed:
             counted,
             fit.metric.noise,
             None if is_free else fit.metric.flip_rate if known is None else known,
-            n_rates=len(rates),
+            n_rates=len(rates) if is_free else 0,
             precision=0.0 if table is None else 1.0 / (table.width**2 * counted.total_weight),
         )
         return cls(
@@ -691,12 +672,12 @@ def _ratio(information: FloatArray, plain: FloatArray, spread: FloatArray) -> fl
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Fitting over all symmetric M by Newton's method.
+# Fitting over all symmetric M, or over those of a fixed rank, by Newton's method.
 
 
-_NEWTON_STEPS = 50  # some ten are usual
-_NEWTON_HALVINGS = 30
-_LARGEST_RATE = 0.499
+_FREE_STEPS = 50  # some ten are usual
+_FREE_HALVINGS = 30  # then the step is below rounding
+_LARGEST_RATE = 0.499  # of flips: at one half, labels say nothing
 
 # The optimum is reached when the next step would be shorter than this, in standard errors.
 _OPTIMUM_Z = 1e-3
@@ -708,24 +689,28 @@ _SHRINKAGE = 0.2
 _NEWTON_SINGULAR = 1e-12
 
 
-def fit_freely(
+def minimise(
     likelihood: LabelLikelihood,
     start: FloatArray,
     weights: FloatArray,
     n_observations: float,
     information: FloatArray | None = None,
+    rank: int | None = None,
 ) -> FloatArray | None:
     """Minimise the mean loss under these weights by Newton's method; None if it has no finite minimum.
 
-    `information` is that of a similar fit, if there is one.
+    `information` is that of a similar fit, if there is one.  With a rank, M keeps it: steps are along the moves that do
+    to first order, and end at the nearest matrix of that rank.
     """
     parameters, terms = start, likelihood.terms(start)
     loss, last = likelihood.loss(terms, start, weights), np.inf
-    solve = None if information is None else _inverse(information)
-    for _ in range(_NEWTON_STEPS):
+    solve = None
+    for _ in range(_FREE_STEPS):
         gradient = likelihood.gradient(terms, parameters, weights)
-        if solve is None:
-            solve = _inverse(likelihood.information(parameters, weights, terms))
+        if information is None:
+            information, solve = likelihood.information(parameters, weights, terms), None
+        if solve is None or rank is not None:
+            solve = _inverse(information, parameters, gradient, likelihood.rows.n_columns, rank)
             if solve is None:
                 return None
         step = -(solve @ gradient)
@@ -733,12 +718,12 @@ def fit_freely(
         if n_observations * decrement <= _OPTIMUM_Z**2:
             return parameters
         if decrement > _SHRINKAGE * last:
-            solve, last = None, np.inf
+            information, last = None, np.inf
             continue
         last = decrement
         length = _longest_step(likelihood, parameters, step)
-        for _ in range(_NEWTON_HALVINGS):
-            new = parameters + length * step
+        for _ in range(_FREE_HALVINGS):
+            new = _of_rank(parameters + length * step, likelihood.rows.n_columns, rank)
             terms = likelihood.terms(new)
             value = likelihood.loss(terms, new, weights)
             if value <= loss - 1e-4 * length * decrement:
@@ -750,11 +735,32 @@ def fit_freely(
     return None
 
 
-def _inverse(information: FloatArray) -> FloatArray | None:
+def _inverse(
+    information: FloatArray, parameters: FloatArray, gradient: FloatArray, size: int, rank: int | None
+) -> FloatArray | None:
+    """The inverse of the information, along the moves that keep the rank if there is one; None if it is singular."""
+    basis = None
+    if rank is not None:
+        (matrix, others), (slope, _) = packed.split(parameters, size), packed.split(gradient, size)
+        values, vectors = np.linalg.eigh(matrix)
+        moves = RankMoves.at(values[::-1], vectors[:, ::-1], rank, slope, n_more=len(others))
+        basis, information = moves.basis, moves.information(information)
     values, vectors, scale = scaled_eigh(information)
     if not values[0] > _NEWTON_SINGULAR:
         return None
-    return np.asarray((vectors / values) @ vectors.T / np.outer(scale, scale))
+    root = vectors / np.sqrt(values) / scale[:, None]
+    root = root if basis is None else basis @ root
+    return np.asarray(root @ root.T)
+
+
+def _of_rank(parameters: FloatArray, size: int, rank: int | None) -> FloatArray:
+    """The parameters with the positive semidefinite M of this rank that is nearest; unchanged without a rank."""
+    if rank is None:
+        return parameters
+    matrix, others = packed.split(parameters, size)
+    values, vectors = np.linalg.eigh(matrix)
+    factor = vectors[:, -rank:] * np.sqrt(np.maximum(values[-rank:], 0.0))
+    return packed.joined(factor @ factor.T, others)
 
 
 def _longest_step(likelihood: LabelLikelihood, parameters: FloatArray, step: FloatArray) -> float:
@@ -775,31 +781,20 @@ def _longest_step(likelihood: LabelLikelihood, parameters: FloatArray, step: Flo
 _CONTRADICTED_P = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
-class FreeOptimum:
-    """The step from the fit to the optimum, a root of its covariance, and whether the labels reject the fit."""
-
-    shift: FloatArray
-    root: FloatArray
-    contradicts: bool
-
-
-def find_free_optimum(sample: Observed, facts: Sandwich) -> FreeOptimum | None:
-    """Return the optimum over all symmetric M and any tau; None if the labels do not determine one."""
+def find_free_optimum(sample: Observed, facts: Sandwich, quantile: float) -> tuple[ParameterEllipsoid | None, bool]:
+    """The optimum over all symmetric M and any tau, and whether the labels reject the fit; None: there is none."""
     n, likelihood = float(sample.repeats.sum()), sample.likelihood
     few, _ = likelihood.thinned(sample.repeats)
     near = None if few is likelihood else few.information(sample.parameters, few.shares)
-    centre = fit_freely(likelihood, sample.parameters, likelihood.shares, n, near)
-    if centre is None:
-        return None
-    root = free_root(likelihood, centre, sample.dependence, sample.repeats)
-    if root is None:
-        return None
+    centre = minimise(likelihood, sample.parameters, likelihood.shares, n, near)
+    root = None if centre is None else free_root(likelihood, centre, sample.dependence, sample.repeats)
+    if centre is None or root is None:
+        return None, False
     losses = [likelihood.loss(likelihood.terms(each), each, likelihood.shares) for each in (sample.parameters, centre)]
     ratio = 2.0 * n * facts.independence * float(losses[0] - losses[1])
     n_more = packed.packed_size(sample.optimum.size - facts.rank) + int(np.any(sample.taus == 0.0))
     contradicts = n_more > 0 and float(chi2.sf(ratio, n_more)) < _CONTRADICTED_P
-    return FreeOptimum(centre - sample.parameters, root, contradicts)
+    return ParameterEllipsoid(centre - sample.parameters, root, quantile), contradicts
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -811,7 +806,7 @@ JACKKNIFE_PARTS = 20  # a standard error is then known to 16%, for which the qua
 
 def jackknife(
     sample: Observed, centre: FloatArray, level: float, random_state: Any, n_jobs: int | None, *, keeps_rank: bool
-) -> Reach | None:
+) -> ParameterEllipsoid | None:
     """Fit without each of 20 random parts of the pairs in turn; None if a fit has no finite optimum.
 
     All fits have fewer pairs, so their mean estimates the bias, and their differences estimate the
@@ -826,20 +821,20 @@ def jackknife(
     if not np.all(left > 0.0):
         return None  # one part contains a point of every pair
     kept /= left
-    if keeps_rank:
-        found = _refits(sample, kept.T, n_jobs)
-    else:
-        information = sample.likelihood.information(centre, sample.likelihood.shares)
-        n = float(sample.repeats.sum())
-        found = [fit_freely(sample.likelihood, centre, weights, n, information) for weights in kept.T]
+    likelihood, n = sample.likelihood, float(sample.repeats.sum())
+    near = likelihood.information(centre, likelihood.shares)
+    rank = sample.largest_rank if keeps_rank else None
+    found = Parallel(n_jobs=n_jobs, prefer="threads")(
+        delayed(minimise)(likelihood, centre, weights, n, near, rank=rank) for weights in kept.T
+    )
     if any(each is None for each in found):
         return None
     fits = np.array(found)
-    share = float(left_out.sum()) / (JACKKNIFE_PARTS * float(sample.repeats.sum()))
+    share = float(left_out.sum()) / (JACKKNIFE_PARTS * n)
     bias = (1.0 - share) / share * (fits.mean(axis=0) - centre)
     scale = np.sqrt(JACKKNIFE_PARTS / (JACKKNIFE_PARTS - 1.0)) * (1.0 - share)
     quantile = float(student.ppf(0.5 + 0.5 * level, JACKKNIFE_PARTS - 1))
-    return Reach(centre - bias - sample.parameters, scale * (fits - fits.mean(axis=0)).T, quantile)
+    return ParameterEllipsoid(centre - bias - sample.parameters, scale * (fits - fits.mean(axis=0)).T, quantile)
 
 
 def _ranks(sample: Observed, parameters: FloatArray) -> FloatArray:
@@ -849,57 +844,6 @@ def _ranks(sample: Observed, parameters: FloatArray) -> FloatArray:
     ranks = np.empty(len(order))
     ranks[order] = np.arange(len(order))
     return ranks
-
-
-def _refits(sample: Observed, weights: FloatArray, n_jobs: int | None) -> list[FloatArray | None]:
-    """The parameters of one fit for each array of row weights.
-
-    The fits use the optimum's unit-free coordinates, since a fit does not depend on units.
-    """
-    judgements = _in_coordinates(sample)
-    # Chosen settings are kept; class weights are already part of the row weights.
-    settings = sample.fit.chosen.but(rank=sample.largest_rank, class_weight=None)
-    if sample.likelihood.has_flip_parameter:
-        settings = settings.but(flip_rate="two" if sample.likelihood.n_rates == 2 else "estimate")
-    start = Metric.from_factor(sample.optimum.factor, sample.fit.metric.thresholds or None)
-    found: list[FloatArray | None] = Parallel(n_jobs=n_jobs)(
-        delayed(_refit)(judgements, settings, sample.likelihood.n_rates, each, start) for each in weights
-    )
-    return found
-
-
-def _in_coordinates(sample: Observed) -> Judgements:
-    """The judgements with their differences in the optimum's coordinates as data; a comparison has two."""
-    rows, judgements = sample.optimum.rows, sample.judgements
-    legs = rows if isinstance(rows, BlockRows) else rows.legs
-    points = np.ascontiguousarray(to_numpy(legs.read(slice(0, legs.n_rows))).T)
-    if isinstance(rows, BlockRows):
-        return judgements.with_data(points)
-    compared = quadruplets_of(points[rows.n_pairs :: 2], points[rows.n_pairs + 1 :: 2])
-    if judgements.kind is Kind.COMPARISONS:
-        return judgements.with_data(compared)
-    assert judgements.comparisons is not None
-    return replace(judgements, data=points[: rows.n_pairs], comparisons=judgements.comparisons.with_data(compared))
-
-
-def _refit(
-    judgements: Judgements, settings: Settings, n_rates: int, weights: FloatArray, start: Metric
-) -> FloatArray | None:
-    """The parameters of one fit; None if it has no finite optimum."""
-    n, compared = len(judgements), judgements.comparisons
-    drawn = np.flatnonzero(weights[:n] > 0)
-    is_compared = judgements.kind is Kind.COMPARISONS
-    if not is_compared and len(np.unique(judgements.codes[drawn])) < judgements.n_levels:
-        return None
-    some = judgements.with_weights(weights[:n]).take(drawn)
-    if compared is not None:
-        some = replace(some, comparisons=compared.with_weights(weights[n:]).counted())
-    fit = refit(some, settings, start=start)
-    if not fit.certificate.converged or fit.is_separable:
-        return None
-    table = table_of(fit, judgements)
-    rest = [*fit.metric.thresholds, *(() if table is None else table.strictness)]
-    return packed.joined(fit.metric.matrix, np.append(rest, np.ravel(fit.metric.flip_rate)[:n_rates]))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -912,15 +856,15 @@ _INTERIOR_Z = 3.0
 # A fit further than the first number from its optimum, in standard errors, shifts the intervals visibly; they can be
 # centred at a new optimum unless the fit is further than the second number: then it was fitted to other pairs.
 _AT_OPTIMUM_Z = 0.1
-_NEAR_OPTIMUM_Z = 1.0
+_NEAR_OPTIMUM_Z = 1.0  # standard error
 
 # Groups or points: with fewer, the sum of their squared scores is 26% or more off.
 _FEWEST_UNITS = 30
 
 # Uncertain labels per parameter: below the first number no interval is valid, according to simulations with 80 to 5000
 # pairs of 2 to 20 columns; from the second (or the number of parameters) on, the bias is small beside a standard error.
-_FEWEST_UNCERTAIN = 3.0
-_MANY_UNCERTAIN = 25.0
+_INTERVAL_UNCERTAIN = 3.0
+_MANY_UNCERTAIN = 25.0  # from the same simulations
 _TIMES_WITH_FLIPS = 2.0  # since flipped labels carry no information
 
 
@@ -974,18 +918,18 @@ class Evidence:
 
     def flaw(self, method: str) -> str | None:
         """Why there are too few labels for the intervals of a method; None if there are enough."""
-        if self.is_plenty or (method == "jackknife" and self.per_parameter >= _FEWEST_UNCERTAIN):
+        if self.is_plenty or (method == "jackknife" and self.per_parameter >= _INTERVAL_UNCERTAIN):
             return None
-        if self.per_parameter >= _FEWEST_UNCERTAIN:
+        if self.per_parameter >= _INTERVAL_UNCERTAIN:
             return (
                 f"The {method} needs at least {self.many:.0f} uncertain {self.kind.term}s (and groups or points, if "
                 f"any) per parameter; got {min(self.uncertain, self.n_units) / self.n_parameters:.1f}. Use "
                 'method="jackknife".'
             )
-        needed = self.n_observations * _FEWEST_UNCERTAIN / max(self.per_parameter, 1e-3)
+        needed = self.n_observations * _INTERVAL_UNCERTAIN / max(self.per_parameter, 1e-3)
         dependent = f", dependent {self.kind.term}s for less" if math.isfinite(self.n_units) else ""
         return (
-            f"Intervals need at least {_FEWEST_UNCERTAIN:g} uncertain {self.kind.term}s per parameter; got "
+            f"Intervals need at least {_INTERVAL_UNCERTAIN:g} uncertain {self.kind.term}s per parameter; got "
             f"{self.per_parameter:.1f} ({self.uncertain:,.0f}, the sum of 4 p (1 - p), for {self.n_parameters:,} "
             f"parameters; weights count as repeats{dependent}). {self.kind.verb.capitalize()} about "
             f"{_rounded_up(needed):,} {self.kind.noun}s in total, or leave columns out."
@@ -1207,12 +1151,14 @@ def confidence(
     plain = without_penalty(fit, judgements, class_weight=fit.settings.class_weight)
     sample = Observed.of(plain, judgements, groups)
     facts = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, sample.largest_rank)
-    reaches: tuple[Reach, ...] = ()
+    reaches: tuple[ParameterEllipsoid, ...] = ()
     if facts.root is None or sample.fit.is_separable or sample.fit.is_quasi_separable:
         method, statement = "none", undetermined_statement(sample, has_penalty=fit.alpha > 0)
         flaws: tuple[str, ...] = (statement,)
     else:
-        at_fit = Reach(np.zeros_like(sample.parameters), facts.root, float(ndtri(0.5 + 0.5 * float(level))))
+        at_fit = ParameterEllipsoid(
+            np.zeros_like(sample.parameters), facts.root, float(ndtri(0.5 + 0.5 * float(level)))
+        )
         boundary = boundary_of(facts, sample.largest_rank)
         keeps_rank = sample.knows_rank and boundary is None
         evidence = Evidence.of(sample, facts, keeps_rank=keeps_rank)
@@ -1253,7 +1199,7 @@ def confidence(
         metric=metric,
         threshold=Interval(*one) if len(metric.thresholds) == 1 else None,
         thresholds=thresholds,
-        directions=spread.directions(sample.optimum.matrix, sample.optimum.moment_root),
+        directions=spread.directions(sample.optimum.matrix),
         matrix=spread.matrix(metric),
         eigenvalues=spread.eigenvalues(metric),
         relative_matrix=spread.relative_matrix(metric),
@@ -1277,26 +1223,26 @@ def _check_arguments(fit: Fit, level: Any, method: Any) -> None:
 
 
 def _centre(
-    sample: Observed, facts: Sandwich, at_fit: Reach, boundary: str | None, *, keeps_rank: bool
-) -> tuple[Reach, tuple[str, ...], str]:
+    sample: Observed, facts: Sandwich, at_fit: ParameterEllipsoid, boundary: str | None, *, keeps_rank: bool
+) -> tuple[ParameterEllipsoid, tuple[str, ...], str]:
     """The sandwich at the fit or, if that is not in the interior, at the free optimum; flaws, and a remark."""
     kind, has_all_ranks = sample.fit.kind, sample.largest_rank == sample.optimum.size
     if boundary is None and has_all_ranks and facts.distance <= _AT_OPTIMUM_Z:
         return at_fit, (), ""
-    free = find_free_optimum(sample, facts)
+    free, contradicts = find_free_optimum(sample, facts, at_fit.quantile)
     if keeps_rank:
         remark = (
             f" The {kind.term}s contradict it, so intervals are for the best metric of that rank, not for the M that "
             "generated them."
         )
-        return at_fit, (), remark if free is not None and free.contradicts else ""
+        return at_fit, (), remark if contradicts else ""
     if free is None:
         flaw = (
             f"M is on the boundary of the positive semidefinite matrices, and without that constraint the {kind.term}s "
             f"do not determine it. {_more(kind)}, leave columns out, or set the rank."
         )
         return at_fit, (flaw,), ""
-    if has_all_ranks and free.contradicts:
+    if has_all_ranks and contradicts:
         flaw = (
             f"The {kind.term}s contradict the model: an M with negative eigenvalues, which is not a metric, explains "
             f"them far better. Check which {kind.term} means far, and see "
@@ -1306,7 +1252,7 @@ def _centre(
             + ", intervals are for the best metric of that rank."
         )
         return at_fit, (flaw,), ""
-    return replace(at_fit, shift=free.shift, root=free.root), (), ""
+    return free, (), ""
 
 
 def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:

@@ -18,25 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
-from scipy.special import logsumexp
+from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray, is_dask, numbered, take_rows, to_numpy
+from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray, is_dask, numbered
 from closefar.errors import either
 from closefar.fitting import (
     Fit,
     Learner,
-    Scorer,
     Scores,
     Settings,
     count_parameters,
     fit_from,
     is_near_parts,
+    joined,
     refit_part,
+    score,
 )
 from closefar.fitting import fit as fit_to
 from closefar.judgements import (
@@ -44,9 +45,7 @@ from closefar.judgements import (
     Kind,
     Partition,
     Partitions,
-    Sides,
     Split,
-    Tuples,
     counted_partitions,
     effective_number,
     is_partitioned,
@@ -58,12 +57,18 @@ from closefar.judgements import (
 )
 from closefar.judgements.pairs import words_for_sample
 from closefar.model import Metric, Scored, ScoredLevels
-from closefar.model.thresholds import level_flips
-from closefar.noise import Noise, interval_losses
-from closefar.questions.dependence import Dependence
-from closefar.questions.goodness_of_fit import check_noise_if_possible, sides_of, two_sided, weighted_bins, wilson
-from closefar.questions.likelihood import LabelModel
-from closefar.questions.moves import SideErrors
+from closefar.noise import Noise
+from closefar.plain import format_table
+from closefar.questions.dependence import Dependence, points_of_legs
+from closefar.questions.goodness_of_fit import (
+    ENOUGH_UNCERTAIN,
+    binary_views,
+    check_noise_if_possible,
+    sides_of,
+    weighted_bins,
+    wilson,
+)
+from closefar.questions.likelihood import LabelModel, SideErrors
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which labels are flipped, and how many: estimated from how contradictions become rarer as the margin grows.
@@ -85,18 +90,15 @@ class FlipCurve:
     contradicting: FloatArray
     agreeing: FloatArray
 
-    def at(self, size: FloatArray, contradicts: BoolArray) -> FloatArray:
-        curves = (np.interp(size, self.sizes, curve) for curve in (self.contradicting, self.agreeing))
-        found: FloatArray = np.where(contradicts, *curves)
-        return np.minimum(found, 1.0)
-
 
 def probability_flipped(curves: tuple[FlipCurve, ...], margin: FloatArray, contradicts: BoolArray) -> FloatArray:
     """The probability that each label is flipped; zero on a side where nothing is known."""
     probability = np.zeros(len(margin))
     for curve in curves:
         where = (margin >= 0) == curve.is_beyond
-        probability[where] = curve.at(np.abs(margin[where]), contradicts[where])
+        size = np.abs(margin[where])
+        found = (np.interp(size, curve.sizes, each) for each in (curve.contradicting, curve.agreeing))
+        probability[where] = np.minimum(np.where(contradicts[where], *found), 1.0)
     return probability
 
 
@@ -131,7 +133,7 @@ class FlipEvidence:
     def of_scores(cls, scores: Scores, largest_rate: float = 1.0) -> Self:
         """Estimate flips of judgements of any kind.
 
-        Comparisons are turned such that their margins are positive.  Of levels, each threshold gives an estimate, of
+        Comparisons are turned such that their margins are positive.  For levels, each threshold gives an estimate, of
         which the largest is taken: an answer drawn from all levels alike is on the wrong side of some of them only.
         """
         sides = sides_of(scores)
@@ -215,14 +217,14 @@ _MOST_PLACED_PAIRS = 50_000  # of more pairs, the search for the two prices take
 _MOST_PLACE_COLUMNS = 6  # a metric of more directions is truncated to those in which points are furthest apart
 _PRICE_FOLDS = 5  # that choose the prices
 _JUDGING_FOLDS = 20  # that judge: a label must not move the points that it is judged by
-_PLACE_STEPS = 100
+_PLACE_STEPS = 100  # of L-BFGS-B, a limit of the time
 _START_SCALES = np.geomspace(1e-4, 1.0, 17)
 
 # Of the squares of the map, with columns in units of their standard deviations, and of the squares of the offsets:
 # chosen on the first two seeds of the tables in benchmarks/peers/works/wrong_labels.py.
 _MAP_PRICES = (3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0)
-_OFFSET_PRICES = (128.0, 64.0, 32.0, 16.0, 8.0)
-_FIRST_OFFSET_PRICE = 32.0
+_OFFSET_PRICES = (128.0, 64.0, 32.0, 16.0, 8.0)  # on the same tables
+_FIRST_OFFSET_PRICE = 32.0  # in the middle of these
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,7 +293,9 @@ def margins_of_places(fit: Fit, judgements: Judgements, groups: NDArray[Any] | N
     if len(groups) > _MOST_PLACED_PAIRS:
         return None
     index = numbered(groups)[0].reshape(-1, 2)
-    n, points = len(index), _points(judgements, index)
+    n = len(index)
+    points = np.stack(points_of_legs(judgements), axis=1).reshape(index.size, -1)
+    points = points[np.unique(index, return_index=True)[1]]
     scales = np.maximum(points.std(axis=0), TINY)
     points = (points - points.mean(axis=0)) / scales
     differences = csr_array((np.tile([1.0, -1.0], n), (np.repeat(np.arange(n), 2), index.ravel())), (n, len(points)))
@@ -318,15 +322,6 @@ def _folds(which: IndexArray, count: int) -> list[tuple[IndexArray, IndexArray]]
     """Folds that keep all labels of one pair together."""
     fold = (np.random.default_rng(0).permutation(int(which.max()) + 1) % count)[which]
     return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(count)]
-
-
-def _points(judgements: Judgements, index: IndexArray) -> FloatArray:
-    """The points by their numbers."""
-    rows, places = np.divmod(np.unique(index, return_index=True)[1], index.shape[1])
-    data = judgements.data
-    if isinstance(data, Tuples):
-        return np.asarray(to_numpy(data.points)[to_numpy(data.index)[rows, places]], dtype=np.float64)
-    return np.asarray(to_numpy(take_rows(data, rows))[np.arange(len(rows)), places], dtype=np.float64)
 
 
 def _best_prices(pairs: _PlacedPairs, start: FloatArray, which: IndexArray) -> tuple[float, float]:
@@ -359,7 +354,7 @@ def _best_prices(pairs: _PlacedPairs, start: FloatArray, which: IndexArray) -> t
 _MOST_ERROR_RATIO = 0.6
 
 # With fewer labels of the rarer kind per parameter, the metric fits the labels that it should call wrong.
-_LEAST_PER_PARAMETER = 3.0
+_LABELS_PER_PARAMETER = 3.0
 
 # If p-values below 0.05 were enough, one share in twenty would be withheld by chance.
 _NOISE_P = 0.01
@@ -371,7 +366,7 @@ _CLUSTER_Z = 2.0
 def explained(unseen: Scores) -> float:
     """How much a metric explains: 0 if its error rate is the majority baseline's, 1 if it is 0.6 times that.
 
-    Of levels these are the mean numbers of levels that it, and the best constant level, are wrong by.  A comparison
+    For levels these are the mean numbers of levels that it, and the best constant level, are wrong by.  A comparison
     can be given either way round, so the baseline is one half.
     """
     wrong, guessed = _errors(unseen)
@@ -391,66 +386,51 @@ def doubt_about(fit: Fit, judgements: Judgements, unseen: Scores, groups: NDArra
 
     `unseen` are out-of-fold margins, where there are any.
     """
+    term = judgements.kind.term
     if fit.metric.rank == 0:
         return "the metric is zero"
     if fit.is_separable:
-        return f"the metric gets every training {judgements.kind.term} right"
-    return (
-        _doubt_about_number(fit, judgements)
-        or _doubt_about_metric(unseen)
-        or _doubt_about_noise(fit, judgements, groups)
-        or _doubt_about_points(fit, judgements, groups)
-    )
+        return f"the metric gets every training {term} right"
+    too_few = _doubt_about_number(fit, judgements)
+    if too_few is not None:
+        return too_few
+    if explained(unseen) < 1.0:
+        wrong, guessed = _errors(unseen)
+        of_levels = f"by cross-validation it is wrong by {wrong:.2f} levels on average (the best constant level by "
+        return "the learned distance explains too little: " + (
+            f"{of_levels}{guessed:.2f})"
+            if isinstance(unseen, ScoredLevels)
+            else f"its cross-validated accuracy is {1.0 - wrong:.1%} (majority baseline {1.0 - guessed:.1%})"
+        )
+    check = check_noise_if_possible(
+        fit, judgements, groups
+    )  # None: too few uncertain labels, so no evidence against it
+    if check is not None and check.p_value < _NOISE_P:
+        return f"the {term}s do not fit {fit.metric.noise.name} noise (p = {check.p_value:.2g})"
+    return _doubt_about_points(fit, judgements, groups)
 
 
 def _doubt_about_number(fit: Fit, judgements: Judgements) -> str | None:
-    n, n_parameters = judgements.effective_number, fit.statistics.n_parameters
-    needed = _LEAST_PER_PARAMETER * n_parameters
-    if judgements.kind is Kind.COMPARISONS:
-        if n >= 2.0 * needed:
-            return None
-        return (
-            f"{n:.0f} comparisons are too few for {n_parameters} parameters; make more, at least {2.0 * needed:.0f}, "
-            "or use fewer columns"
-        )
-    rarer = n * (1.0 - float(np.max(np.bincount(judgements.codes, judgements.shares))))
-    if rarer >= needed:
+    found, n_parameters = judgements.effective_number, fit.statistics.n_parameters
+    needed = _LABELS_PER_PARAMETER * n_parameters * (2.0 if judgements.kind is Kind.COMPARISONS else 1.0)
+    if judgements.kind is not Kind.COMPARISONS:
+        found *= 1.0 - float(np.max(np.bincount(judgements.codes, judgements.shares)))
+    if found >= needed:
         return None
-    if judgements.levels is not None:
-        return (
-            f"{rarer:.0f} labels besides those of the most frequent level are too few for {n_parameters} parameters; "
-            f"label more pairs, at least {needed:.0f} of other levels, or use fewer columns"
-        )
-    return (
-        f"{rarer:.0f} labels of the rarer kind are too few for {n_parameters} parameters; label "
-        f"more pairs, at least {needed:.0f} of each kind, or use fewer columns"
-    )
-
-
-def _doubt_about_metric(unseen: Scores) -> str | None:
-    if explained(unseen) >= 1.0:
-        return None
-    wrong, guessed = _errors(unseen)
-    found = (
-        f"by cross-validation it is wrong by {wrong:.2f} levels on average (the best constant level by {guessed:.2f})"
-        if isinstance(unseen, ScoredLevels)
-        else f"its cross-validated accuracy is {1.0 - wrong:.1%} (majority baseline {1.0 - guessed:.1%})"
-    )
-    return f"the learned distance explains too little: {found}"
-
-
-def _doubt_about_noise(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> str | None:
-    check = check_noise_if_possible(fit, judgements, groups)
-    if check is None or check.p_value >= _NOISE_P:  # None: too few uncertain labels, so no evidence against it
-        return None
-    return f"the {judgements.kind.term}s do not fit {fit.metric.noise.name} noise (p = {check.p_value:.2g})"
+    of_levels = "labels besides those of the most frequent level"
+    what, more = {
+        Kind.COMPARISONS: ("comparisons", f"make more, at least {needed:.0f},"),
+        Kind.LEVELS: (of_levels, f"label more pairs, at least {needed:.0f} of other levels,"),
+        Kind.CLOSE_FAR: ("labels of the rarer kind", f"label more pairs, at least {needed:.0f} of each kind,"),
+    }[judgements.kind]
+    return f"{found:.0f} {what} are too few for {n_parameters} parameters; {more} or use fewer columns"
 
 
 def _doubt_about_points(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> str | None:
     """Label errors are independent; what the metric misses about a point shows in all pairs of that point."""
     if groups is None:
         return None
-    dependence, asked = Dependence(groups), two_sided(fit, replace(judgements, comparisons=None))
+    dependence, asked = Dependence(groups), binary_views(fit, replace(judgements, comparisons=None))
     # Of several questions, one may be this far out by chance.
     most = _CLUSTER_Z if len(asked) == 1 else float(norm.isf(norm.sf(_CLUSTER_Z) / len(asked)))
     if not any(_clusters(each.scored, dependence, most) for each in asked):
@@ -474,63 +454,15 @@ def _sum_of_products(values: FloatArray, dependence: Dependence) -> float:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The judge of a label: a pair truly lies outside its level, below the lower or above the upper end.
+# Verdicts on labels: does a pair truly lie outside its level, below the lower or above the upper end?
 #
 # Close and far, and both answers to a comparison, are two levels, each of which has one end.
 
 
-# Margins are limited to this many standard errors: beyond that nothing changes, and squares do not overflow.
-_LARGEST_Z = 1e6
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """The judgements that are judged, and those that fits are made to.
-
-    These are the same, unless the comparisons that are attached to pairs are judged.
-    """
-
-    whole: Judgements
-    are_attached: bool = False
-
-    @property
-    def judgements(self) -> Judgements:
-        """Those that are judged."""
-        if not self.are_attached:
-            return self.whole
-        assert self.whole.comparisons is not None
-        return self.whole.comparisons
-
-    def __len__(self) -> int:
-        return len(self.judgements)
-
-    def training(self, rows: IndexArray) -> Judgements:
-        """What a fit is made to, if it sees these of the judgements that are judged."""
-        if not self.are_attached:
-            return self.whole.take(rows)
-        return replace(self.whole, comparisons=self.judgements.take(rows))
-
-
-@dataclass(frozen=True, eq=False)
-class _Ends:
-    """How far a squared distance is above the lower, and below the upper end of a level, and the errors of both."""
-
-    above: FloatArray
-    below: FloatArray
-    above_error: FloatArray
-    below_error: FloatArray
-
-    @classmethod
-    def of(cls, codes: IndexArray, margins: FloatArray, errors: FloatArray) -> _Ends:
-        n, last = margins.shape
-        rows = np.arange(n)
-        lower, upper = np.maximum(codes - 1, 0), np.minimum(codes, last - 1)
-        return cls(
-            np.where(codes >= 1, margins[rows, lower], np.inf),
-            np.where(codes < last, -margins[rows, upper], np.inf),
-            errors[rows, lower],
-            errors[rows, upper],
-        )
+# Gauss-Legendre nodes for the mean likelihood of a label on one side of an end: P(wrong) is then within 1e-3 of the
+# integral for every noise.
+_N_NODES = 16
+_LARGEST_Z = 40.0  # the normal distribution has nothing beyond that in double precision
 
 
 @dataclass(frozen=True)
@@ -538,195 +470,122 @@ class Verdicts:
     """The margin of each judgement, its standard error, and the probability that it truly lies outside its level.
 
     The margin is the one from the end of its level that is nearest, or furthest on the wrong side.  `agreement` is
-    positive if the label agrees with it, and `margins` are those from all thresholds, a column each.  `is_new` is true
-    for labels that the fit that judged them has not seen.
+    positive if the label agrees with it.  `is_new` is true for labels that the fit that judged them has not seen, and
+    `scores` are the judgements scored by those fits.
     """
 
+    scores: Scores
     margin: FloatArray
     error: FloatArray
     agreement: FloatArray
     probability: FloatArray
-    margins: FloatArray
     is_new: BoolArray
 
     @classmethod
-    def of(
-        cls, codes: IndexArray, margins: FloatArray, errors: FloatArray, probability: FloatArray, is_new: BoolArray
-    ) -> Verdicts:
-        """Verdicts on these levels; `margins` and `errors` have a column for each threshold."""
-        ends = _Ends.of(codes, margins, errors)
-        is_lower = ends.above <= ends.below
-        return cls(
-            np.where(is_lower, ends.above, -ends.below),
-            np.where(is_lower, ends.above_error, ends.below_error),
-            np.where(is_lower, ends.above, ends.below),
-            probability,
-            margins,
-            is_new,
+    def of(cls, scores: Scores, errors: FloatArray, is_new: BoolArray) -> Verdicts:
+        """Verdicts on scored judgements; `errors` of their margins have a column for each threshold.
+
+        The probability is that of the normal distribution of the true squared distance beyond either end of the level.
+        A new label is further evidence: by Bayes' rule, its likelihood is averaged over the distribution, on either
+        side of each end.
+        """
+        codes, margins = scores.judgements.codes, _margins(scores)
+        rows, last = np.arange(len(codes)), margins.shape[1]
+        lower, upper = np.maximum(codes - 1, 0), np.minimum(codes, last - 1)
+        above = np.where(codes >= 1, margins[rows, lower], np.inf)
+        below = np.where(codes < last, -margins[rows, upper], np.inf)
+        is_lower = above <= below
+        error = np.where(is_lower, errors[rows, lower], errors[rows, upper])
+        under, over = (
+            ndtr(-above / np.maximum(errors[rows, lower], TINY)),
+            ndtr(-below / np.maximum(errors[rows, upper], TINY)),
         )
+        probability = np.minimum(under + over, 1.0)
+        if np.any(is_new):
+            new = np.flatnonzero(is_new)
+            probability[new] = _given_label(scores.take(new), error[new], under[new], over[new])
+        margin, agreement = np.where(is_lower, above, -below), np.minimum(above, below)
+        return cls(scores, margin, error, agreement, probability, is_new)
 
     @property
     def expected(self) -> IndexArray:
         """The level that each squared distance lies in; of two labels, 1 is far."""
-        return np.asarray(np.sum(self.margins >= 0, axis=1))
+        return np.asarray(np.sum(_margins(self.scores) >= 0, axis=1))
 
 
-def with_margins(scores: Scores, margins: FloatArray) -> Scores:
-    """The same judgements with these margins from each threshold."""
-    if isinstance(scores, ScoredLevels):
-        return replace(scores, squared=np.zeros(len(scores)), thresholds=-margins)
-    return replace(scores, margin=margins[:, 0])
+def _margins(scores: Scores) -> FloatArray:
+    """The margins from each threshold, (n, cuts)."""
+    return np.column_stack([each.margin for each in scores.dichotomies])
 
 
-@dataclass(frozen=True)
-class Judge:
-    """A fit to one side of a split: the margins of all judgements, and the standard errors of those on the other side.
+def _given_label(scores: Scores, error: FloatArray, under: FloatArray, over: FloatArray) -> FloatArray:
+    """P(outside the level | label), from the probabilities of being under and over it without the label."""
+    nodes, weights = np.polynomial.legendre.leggauss(_N_NODES)
+    within = np.maximum(1.0 - under - over, 0.0)
 
-    Both have a column for each threshold.  `is_new` is true if the fit has not seen the labels that it judges;
-    `train_share` is the share that it has seen.
-    """
+    def mass(probability: FloatArray, z_at: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        total = np.zeros(len(scores))
+        for node, weight in zip(0.5 * (1.0 + nodes), 0.5 * weights, strict=True):
+            step = error * np.clip(z_at(node * probability), -_LARGEST_Z, _LARGEST_Z)
+            moved = (
+                replace(scores, squared=scores.squared + step)
+                if isinstance(scores, ScoredLevels)
+                else replace(scores, margin=scores.margin + step)
+            )
+            total += weight * np.exp(-moved.losses)
+        return probability * total
 
-    margins: FloatArray
-    errors: FloatArray
-    noise: Noise
-    flip_rate: Any
-    is_new: bool
-    train_share: float
-
-    def probability_wrong(self, codes: IndexArray, margins: FloatArray, errors: FloatArray) -> FloatArray:
-        """P(the squared distance truly lies outside its level).
-
-        A new label is further evidence: its likelihood is evaluated at the mean distance beyond either end and, within
-        the level, at the mean beyond its only end or, of two ends, at the nearest distance.
-        """
-        ends = _Ends.of(codes, margins, errors)
-        z_above, z_below = (
-            np.clip(distance / np.maximum(error, TINY), -_LARGEST_Z, _LARGEST_Z)
-            for distance, error in ((ends.above, ends.above_error), (ends.below, ends.below_error))
-        )
-        under, over = norm.logcdf(-z_above), norm.logcdf(-z_below)
-        outside: FloatArray = np.minimum(np.exp(under) + np.exp(over), 1.0)
-        if not self.is_new:
-            return outside
-        up, down = (
-            _farther(-distance, error * np.exp(norm.logpdf(z) - norm.logcdf(z)))
-            for distance, error, z in ((ends.above, ends.above_error, z_above), (ends.below, ends.below_error, z_below))
-        )
-        nearest = np.maximum(-ends.above, 0.0) - np.maximum(-ends.below, 0.0)
-        has_two = np.isfinite(ends.above) & np.isfinite(ends.below)
-        steps = (
-            -_farther(ends.above, ends.above_error * np.exp(norm.logpdf(z_above) - under)),
-            _farther(ends.below, ends.below_error * np.exp(norm.logpdf(z_below) - over)),
-            np.where(has_two, nearest, up - down),
-        )
-        within = np.where(has_two, np.log(np.maximum(1.0 - outside, TINY)), norm.logcdf(z_above) + norm.logcdf(z_below))
-        logs = [
-            prior + self._log_likelihood(codes, ends, step, margins.shape[1] + 1)
-            for prior, step in zip((under, over, within), steps, strict=True)
-        ]
-        return np.asarray(np.exp(logsumexp(logs[:2], axis=0) - logsumexp(logs, axis=0)))
-
-    def _log_likelihood(self, codes: IndexArray, ends: _Ends, step: FloatArray, n_levels: int) -> FloatArray:
-        """The log of P(level) after a step of the squared distance."""
-        losses = interval_losses(self.noise, ends.above + step, step - ends.below, 0).loss
-        if isinstance(self.flip_rate, tuple):
-            of_close, of_far = self.flip_rate
-            base, kept = np.where(codes == 1, of_close, of_far), 1.0 - of_close - of_far
-        else:
-            base, kept = level_flips(np.asarray(self.flip_rate), n_levels)
-        with np.errstate(divide="ignore"):  # no flips
-            return np.asarray(np.logaddexp(np.log(base), np.log(kept) - losses))
-
-
-def _farther(distance: FloatArray, usual: FloatArray) -> FloatArray:
-    """The larger of the distance to an end and the mean beyond it; zero for an end that does not exist."""
-    return np.where(np.isfinite(distance), np.maximum(usual, distance), 0.0)
+    outside = mass(under, ndtri) + mass(over, lambda share: -ndtri(share))
+    return outside / np.maximum(outside + mass(within, lambda share: ndtri(under + share)), TINY)
 
 
 def judge_sides(
-    learn: Callable[[Judgements], Fit], asked: Asked, splits: list[Split], *, n_jobs: int | None = None
+    learn: Callable[[IndexArray], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
 ) -> Verdicts:
-    """Judge each label by the fit to the training side of its test split, or by a fit to all if no split tests it."""
-    codes, n = asked.judgements.codes, len(asked)
-    tested = np.zeros(n, dtype=bool)
-    for _, test in splits:
-        tested[test] = True
-    if not np.all(tested):
-        splits = [*splits, (np.arange(n), np.flatnonzero(~tested))]
-    judges = Parallel(n_jobs=n_jobs)(delayed(_judge)(learn, asked, train, test) for train, test in splits)
-    margins, errors = np.empty((2, *judges[0].margins.shape))
-    probability, is_new = np.empty(n), np.empty(n, dtype=bool)
-    for (_, test), judge in zip(splits, judges, strict=True):
-        margins[test], errors[test], is_new[test] = judge.margins[test], judge.errors, judge.is_new
-    folds = [judge for judge in judges if judge.is_new]
-    if len(folds) > 1:
-        train_share = sum(judge.train_share for judge in folds) / len(folds)
-        errors *= _error_ratio([judge.margins.ravel() for judge in folds], errors.ravel(), train_share)
-    for (_, test), judge in zip(splits, judges, strict=True):
-        probability[test] = judge.probability_wrong(codes[test], margins[test], errors[test])
-    return Verdicts.of(codes, margins, errors, probability, is_new)
+    """Judge each label by the fit to the training side of its test split, or by a fit to all if no split tests it.
+
+    `learn` fits to some of the judgements, by their numbers.
+    """
+    judgements, n = replace(judgements, comparisons=None), len(judgements)
+    untested = np.setdiff1d(np.arange(n), np.concatenate([np.zeros(0, np.intp), *(test for _, test in splits)]))
+    if len(untested):
+        splits = [*splits, (np.arange(n), untested)]
+    parts = _scored(learn, judgements, splits, n_jobs)
+    errors, is_new = np.empty((n, max(judgements.n_thresholds, 1))), np.empty(n, dtype=bool)
+    for (fit, scores, test), (train, _) in zip(parts, splits, strict=True):
+        who = None if scores.judgements.annotators is None else scores.judgements.annotators.codes
+        known = SideErrors.of(fit, judgements.take(train).counted())
+        errors[test] = known.at(scores.judgements.data, _margins(scores), who)
+        is_new[test] = not _overlap(train, test)
+    return Verdicts.of(joined(judgements, [part[1:] for part in parts]), errors, is_new)
 
 
 def unseen_scores(
-    scores: Scores, learn: Callable[[Judgements], Fit], asked: Asked, splits: list[Split], *, n_jobs: int | None = None
+    learn: Callable[[IndexArray], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
 ) -> Scores | None:
     """The judgements that splits test, with the margins of fits to the other sides; None if there are none.
 
-    `scores` are those of the fit to all.  Splits with a pair on both sides are ignored.
+    Splits with a pair on both sides are ignored.
     """
-
-    def margins_of(train: IndexArray, test: IndexArray) -> FloatArray:
-        fit, others = learn(asked.training(train)).unless_interrupted(), asked.judgements.take(test)
-        return Scorer.of(fit).margins(others, fit.metric.measure(others.data)[:, None])
-
     apart = [(train, test) for train, test in splits if not _overlap(train, test)]
     if not apart:
         return None
-    margins = np.full((len(asked), max(asked.judgements.n_thresholds, 1)), np.nan)
-    found = Parallel(n_jobs=n_jobs)(delayed(margins_of)(*split) for split in apart)
-    for (_, test), own in zip(apart, found, strict=True):
-        margins[test] = own
-    return with_margins(scores, margins).take(np.flatnonzero(~np.isnan(margins[:, 0])))
+    judgements = replace(judgements, comparisons=None)
+    parts = _scored(learn, judgements, apart, n_jobs)
+    return joined(judgements, [part[1:] for part in parts]).take(np.unique(np.concatenate([test for _, test in apart])))
 
 
-def _judge(learn: Callable[[Judgements], Fit], asked: Asked, train: IndexArray, test: IndexArray) -> Judge:
-    judgements = asked.judgements
-    fit = learn(asked.training(train)).unless_interrupted()
-    scorer, others = Scorer.of(fit), judgements.take(test)
-    margins = scorer.margins(judgements, fit.metric.measure(judgements.data)[:, None])
-    errors = SideErrors.of(fit, replace(judgements.take(train).counted(), comparisons=None))
-    who = None if others.annotators is None else others.annotators.codes
-    return Judge(
-        margins=margins,
-        errors=errors.at(others.data, margins[test], who),
-        noise=fit.metric.noise,
-        flip_rate=scorer.score(others).flip_rate,
-        is_new=not _overlap(train, test),
-        train_share=len(train) / len(judgements),
-    )
+def _scored(
+    learn: Callable[[IndexArray], Fit], judgements: Judgements, splits: list[Split], n_jobs: int | None
+) -> list[tuple[Fit, Scores, IndexArray]]:
+    """The fit to the training side of each split, with the other side and its scores."""
+    found = Parallel(n_jobs=n_jobs)(delayed(learn)(train) for train, _ in splits)
+    fits = [fit.unless_interrupted() for fit in found]
+    return [(fit, score(fit, judgements.take(test)), test) for fit, (_, test) in zip(fits, splits, strict=True)]
 
 
 def _overlap(train: IndexArray, test: IndexArray) -> bool:
     return bool(np.any(np.isin(test, train)))
-
-
-def _error_ratio(margins: list[FloatArray], error: FloatArray, train_share: float) -> float:
-    """The ratio of standard errors from differences between the folds' fits to those from the curvature.
-
-    This is a grouped jackknife over the half of the margins nearest to a threshold.  It matters if
-    the model is wrong, if pairs are dependent, and if labels are wrong by flips alone: then a side
-    is known better than the curvature implies.
-    """
-    lengths = [float(np.sqrt(np.mean(margin**2))) or 1.0 for margin in margins]
-    scaled = np.array([margin / length for margin, length in zip(margins, lengths, strict=True)])
-    centre = np.mean(scaled, axis=0)
-    near = np.abs(centre) <= np.median(np.abs(centre))
-    by_folds = np.var(scaled[:, near], axis=0) / (1.0 - min(train_share, 1.0 - 1e-9))
-    by_model = (error[near] / np.mean(lengths)) ** 2
-    usual = by_model + np.median(by_model)
-    if not np.all(usual > 0):
-        return 1.0
-    return float(np.sqrt(np.sum(by_folds / usual) / np.sum(by_model / usual)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -736,36 +595,32 @@ def _error_ratio(margins: list[FloatArray], error: FloatArray, train_share: floa
 _LAZY_COLUMNS = ("probability", "margin", "error", "contradicts")
 
 
-@dataclass(frozen=True)
-class LazyJudge:
-    """What is needed to judge the labels of a partition where it is; P(flipped) if there are curves of it.
+def _judge_partition(
+    metric: Metric,
+    far: Any,
+    errors: SideErrors,
+    curves: tuple[FlipCurve, ...] | None,
+    factor: float,
+    partition: Partition,
+) -> FloatArray:
+    """Probability, margin, error and whether the label contradicts the margin, one row per pair of a partition.
 
-    `factor` is how much of P(flipped) is claimed.
+    If there are curves of it, the probability is P(flipped), of which `factor` is claimed.
     """
-
-    metric: Metric
-    sides: Sides
-    errors: SideErrors
-    curves: tuple[FlipCurve, ...] | None
-    factor: float
-
-    def __call__(self, partition: Partition) -> FloatArray:
-        """Return probability, margin, error and whether the label contradicts the margin, one row per pair."""
-        if len(partition) == 0:
-            return np.empty((0, len(_LAZY_COLUMNS)))
-        margin = self.metric.measure(partition.data) - self.metric.known_threshold
-        error = self.errors.at(partition.data, margin[:, None])[:, 0]
-        is_far = np.asarray(partition.labels == self.sides.far, dtype=bool)
-        contradicts = (margin >= 0) != is_far
-        if self.curves is None:
-            judge = Judge(margin, error, self.metric.noise, 0.0, is_new=False, train_share=1.0)
-            probability = judge.probability_wrong(is_far.astype(np.intp), margin[:, None], error[:, None])
-        else:
-            probability = probability_flipped(self.curves, margin, contradicts) * self.factor
-        return np.column_stack([probability, margin, error, contradicts])
+    if len(partition) == 0:
+        return np.empty((0, len(_LAZY_COLUMNS)))
+    signs = np.where(np.asarray(partition.labels == far), 1.0, -1.0)
+    scored = Scored.by(metric, Judgements.of_signs(partition.data, signs))
+    found = Verdicts.of(scored, errors.at(partition.data, scored.margin[:, None]), np.zeros(len(signs), dtype=bool))
+    probability = found.probability
+    if curves is not None:
+        probability = probability_flipped(curves, found.margin, ~scored.is_right) * factor
+    return np.column_stack([probability, found.margin, found.error, ~scored.is_right])
 
 
-def lazy_verdicts(judge: LazyJudge, partitions: Partitions) -> dict[str, Any]:
+def lazy_verdicts(
+    judge: Callable[[Partition], FloatArray], partitions: Partitions, dtype_of_labels: Any
+) -> dict[str, Any]:
     """Return the columns of the judge, the labels and the order of suspicion as dask arrays; nothing is computed."""
     import dask
     import dask.array as da
@@ -787,7 +642,7 @@ def lazy_verdicts(judge: LazyJudge, partitions: Partitions) -> dict[str, Any]:
     table = array(judge, (len(_LAZY_COLUMNS),), float)
     columns = {name: table[:, at] for at, name in enumerate(_LAZY_COLUMNS)}
     columns["contradicts"] = columns["contradicts"].astype(bool)
-    columns["labels"] = array(labels_of, (), judge.sides.classes.dtype)
+    columns["labels"] = array(labels_of, (), dtype_of_labels)
     columns["order"] = da.from_delayed(dask.delayed(order_of)(table), (sum(counts),), dtype=np.intp)
     return columns
 
@@ -800,9 +655,6 @@ def by_suspicion(probability: FloatArray, agreement: FloatArray) -> IndexArray:
 # ---------------------------------------------------------------------------------------------------------------------
 # The result.
 
-
-# With at least this many uncertain labels per parameter, the noise near the threshold is known.
-_ENOUGH_UNCERTAIN = 10.0
 
 # Flips are evident if the lower end of the interval of their rate is above this.
 _EVIDENT_RATE = 0.01
@@ -846,13 +698,13 @@ class LabelErrors:
         interval.  None if no label was left out, as with ``method="in-sample"``.
     margin, error : arrays of shape (n,)
         The margin of each pair, and its standard error, which ignores the common scale of all
-        margins, since that cannot change the side that a pair is on.  Of levels, the margin is from the threshold at
+        margins, since that cannot change the side that a pair is on.  For levels, the margin is from the threshold at
         the end of the given level that the pair is nearest to, or furthest beyond.  An annotator has thresholds of
         their own.
     labels : array of shape (n,)
         The labels as given.
     expected : array of shape (n,) or None
-        Of levels: the level that the squared distance lies in.  Otherwise None, as the sign of `margin` says it.
+        For levels: the level that the squared distance lies in.  Otherwise None; see the sign of `margin`.
     kind : Kind
         What was judged: "close_far", "levels" or "comparisons".
     """
@@ -885,23 +737,15 @@ class LabelErrors:
         Levels also have the one that is expected.
         """
         first: Any = self.order[:k]
-        columns: Any = [each[first] for each in (self.labels, self.probability, self.margin, self.error)]
-        expected = None if self.expected is None else self.expected[first]
+        named = {"label": self.labels, "expected": self.expected, "probability": self.probability}
+        named |= {"margin": self.margin, "error": self.error}
+        columns = {"index": first, **{name: each[first] for name, each in named.items() if each is not None}}
         if is_dask(first):
             import dask
 
-            first, *columns = dask.compute(first, *columns)
-        return [
-            {
-                "index": int(row),
-                "label": _plain(label),
-                **({} if expected is None else {"expected": _plain(expected[place])}),
-                "probability": float(probability),
-                "margin": float(margin),
-                "error": float(error),
-            }
-            for place, (row, label, probability, margin, error) in enumerate(zip(first, *columns, strict=True))
-        ]
+            (columns,) = dask.compute(columns)
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def headline(self) -> str:
         """Return the main findings in a few sentences."""
@@ -926,19 +770,14 @@ class LabelErrors:
 
     def summary(self) -> str:
         """Return the main findings and the ten most suspicious labels as text."""
-        heading = "P(wrong)" if self.meaning == "side" else "P(flipped)"
-        expected = "" if self.expected is None else f"{'expected':>12}  "
-        lines = [
-            self.headline(),
-            f"{'row':>9}  {self.kind.term:>12}  {expected}{heading:>10}  {'margin':>9}  {'error':>7}",
-        ]
-        for row in self.table(min(10, self.n_contradicting)):
-            expected = "" if self.expected is None else f"{row['expected']!s:>12.12}  "
-            lines.append(
-                f"{row['index']:>9}  {row['label']!s:>12.12}  {expected}{row['probability']:>10.4f}  "
-                f"{row['margin']:>9.3g}  {row['error']:>7.2g}"
-            )
-        return "\n".join(lines)
+        rows = [{**row, "label": str(row["label"])} for row in self.table(min(10, self.n_contradicting))]
+        probability = "P(wrong)" if self.meaning == "side" else "P(flipped)"
+        columns = {"index": ("row", "d"), "label": (self.kind.term, "s"), "expected": ("expected", "")}
+        columns |= {"probability": (probability, ".4f"), "margin": ("margin", ".3g"), "error": ("error", ".2g")}
+        if self.expected is None:
+            del columns["expected"]
+        table = format_table(list(columns.values()), [[row[name] for name in columns] for row in rows])
+        return f"{self.headline()}\n{table}"
 
     def __repr__(self) -> str:
         if self.share is None and is_dask(self.probability):
@@ -948,10 +787,6 @@ class LabelErrors:
         else:
             known = f"{self.share:.1%} wrong, 95% interval {self.share_low:.1%} to {self.share_high:.1%}"
         return f"LabelErrors({len(self.probability)} labels, {known})"
-
-
-def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic) else label
 
 
 def judge_labels(
@@ -979,13 +814,13 @@ def judge_labels(
         Whether points that pairs share may lie off the places that their columns give them.
     """
     alone = replace(judgements, comparisons=None)
-    scores = Scorer.of(fit).score(alone)
-    known = scores if unseen is None else unseen
-    seen = judge_sides(lambda _: fit, Asked(alone), [])
+    seen = judge_sides(lambda _: fit, alone, [])
+    known = seen.scores if unseen is None else unseen
     verdicts = seen if verdicts is None else verdicts
-    flips = FlipEvidence.of_scores(scores)
+    flips = FlipEvidence.of_scores(seen.scores)
     doubt = doubt_about(fit, judgements, known, groups)
-    knows_noise = fit.statistics.uncertain_per_parameter >= _ENOUGH_UNCERTAIN
+    # The noise near the threshold is known if many labels are uncertain.
+    knows_noise = fit.statistics.uncertain_per_parameter >= ENOUGH_UNCERTAIN
     are_flipped = flips.low > _EVIDENT_RATE
     meaning = "side" if doubt is None and (not are_flipped or (knows_noise and groups is None)) else "flipped"
     probability, agreement = verdicts.probability, verdicts.agreement / np.maximum(verdicts.error, TINY)
@@ -998,12 +833,9 @@ def judge_labels(
         else:
             # Out-of-fold fits also contradict labels that they could not learn, so the flip rate is at most that of
             # the fit itself.
-            if np.any(verdicts.is_new):
-                out_of_fold = with_margins(scores, verdicts.margins)
-                probability = FlipEvidence.of_scores(out_of_fold, largest_rate=flips.rate).probability
-            else:
-                probability = flips.probability
-            probability = probability * claimed_share(known, doubt)
+            is_new = bool(np.any(verdicts.is_new))
+            found = FlipEvidence.of_scores(verdicts.scores, largest_rate=flips.rate) if is_new else flips
+            probability = found.probability * claimed_share(known, doubt)
     share = low = high = None
     if doubt is None:
         share, low, high = _share(judgements, (verdicts if knows_noise else seen).probability)
@@ -1013,8 +845,8 @@ def judge_labels(
             share = float(np.clip(judgements.mean(probability), low, high))
     contradicting: tuple[float | None, ...] = (None, None, None)
     if unseen is not None:
-        found = 1.0 - unseen.judgements.mean(np.all([each.is_right for each in unseen.dichotomies], axis=0))
-        contradicting = (found, *wilson(found, unseen.judgements.effective_number))
+        wrong = 1.0 - unseen.judgements.mean(np.all([each.is_right for each in unseen.dichotomies], axis=0))
+        contradicting = (wrong, *wilson(wrong, unseen.judgements.effective_number))
     return LabelErrors(
         probability=probability,
         order=by_suspicion(probability, agreement),
@@ -1058,9 +890,9 @@ def _share(judgements: Judgements, probability: FloatArray) -> tuple[float, floa
 _METHODS = ("auto", "out-of-fold", "in-sample")
 _JUDGED = ("pairs", "comparisons")
 
-# Of more pairs on a cluster, a sample is gathered to judge the model: this many rows, or as many as the bytes allow.
-_MOST_SAMPLED = 100_000
-_SAMPLED_BYTES = 1 << 30
+# For more pairs on a cluster, a sample is gathered to judge the model: this many rows, or as many as the bytes allow.
+_MOST_GATHERED = 100_000
+_SAMPLED_BYTES = 1 << 30  # 1 GiB, which any machine has
 
 
 def find_label_errors(
@@ -1144,24 +976,30 @@ def find_label_errors(
         )
     if judged not in _JUDGED or (judged == "comparisons" and comparisons is None):
         raise ValueError(
-            f'judged must be "pairs" or, with comparisons besides pairs, "comparisons"; got {judged!r}'
+            f'judged must be "pairs" or, with both pairs and comparisons, "comparisons"; got {judged!r}'
             f"{'' if judged not in _JUDGED else ' and no comparisons'}."
         )
     if is_partitioned(pairs):
-        _check_one_fit(pairs, groups, method)
+        if method == "out-of-fold" or groups is not None:
+            got = "groups" if method != "out-of-fold" else 'method="out-of-fold"'
+            raise ValueError(
+                f"labels of a cluster are judged by one fit to all of them, without groups; got {got}. Leave it out, "
+                f"or pass a sample: {words_for_sample(pairs)}."
+            )
         partitions = counted_partitions(partitions_of(pairs, labels, sample_weight))
         return _find_in_partitions(learner, partitions, cv, method, n_jobs, random_state)
     judgements = clone(learner).read(pairs, labels, sample_weight, annotators=annotators, comparisons=comparisons)
-    asked = Asked(judgements, are_attached=judged == "comparisons")
-    found_groups = resolve_groups(groups, asked.judgements.data)
+    asked = _asked(judgements, judged)
+    found_groups = resolve_groups(groups, asked.data)
     settings = Settings.of(learner)
     settings = settings.but(**flip_aware(settings, penalise=method == "auto"))
     by = found_groups if groups is not None and judged == "pairs" else None
     fit = fit_to(judgements, settings, groups=by)
     fit.warn(stacklevel=2)
     fit.unless_interrupted()
-    verdicts, unseen = _judged(fit, asked, found_groups, cv, method, n_jobs, random_state)
-    return judge_labels(fit, asked.judgements, unseen, verdicts, groups=found_groups, has_places=method == "auto")
+    learn = partial(_learn, fit, judgements, judged)
+    verdicts, unseen = _judged(learn, asked, found_groups, cv, method, n_jobs, random_state)
+    return judge_labels(fit, asked, unseen, verdicts, groups=found_groups, has_places=method == "auto")
 
 
 def flip_aware(settings: Settings, *, penalise: bool = True) -> dict[str, Any]:
@@ -1175,30 +1013,23 @@ def flip_aware(settings: Settings, *, penalise: bool = True) -> dict[str, Any]:
 
 
 def _judged(
-    fit: Fit, asked: Asked, groups: NDArray[Any] | None, cv: Any, method: str, n_jobs: int | None, random_state: Any
+    learn: Callable[[IndexArray], Fit],
+    judgements: Judgements,
+    groups: NDArray[Any] | None,
+    cv: Any,
+    method: str,
+    n_jobs: int | None,
+    random_state: Any,
 ) -> tuple[Verdicts | None, Scores | None]:
     """The verdicts of fits to the folds, where they judge, and the out-of-fold scores of labels that have one."""
-    splits = []
-    if method != "in-sample":
-        seed = check_random_state(random_state).randint(2**31)
-        splits = _splits(cv, asked.judgements, groups, seed)
-    learn = partial(_learn, fit)
-    scores = Scorer.of(fit).score(replace(asked.judgements, comparisons=None))
+    if method == "in-sample":
+        return None, None
+    splits = _splits(cv, judgements, groups, check_random_state(random_state).randint(2**31))
     if method == "auto":
-        return None, unseen_scores(scores, learn, asked, splits, n_jobs=n_jobs)
-    verdicts = judge_sides(learn, asked, splits, n_jobs=n_jobs)
+        return None, unseen_scores(learn, judgements, splits, n_jobs=n_jobs)
+    verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
     tested = np.flatnonzero(verdicts.is_new)
-    return verdicts, with_margins(scores, verdicts.margins).take(tested) if len(tested) else None
-
-
-def _check_one_fit(pairs: Any, groups: Any, method: str) -> None:
-    """Refuse what needs fits to parts of the pairs, where these are in partitions."""
-    if method == "out-of-fold" or groups is not None:
-        got = "groups" if method != "out-of-fold" else 'method="out-of-fold"'
-        raise ValueError(
-            f"labels of a cluster are judged by one fit to all of them, without groups; got {got}. Leave it out, or "
-            f"pass a sample: {words_for_sample(pairs)}."
-        )
+    return verdicts, verdicts.scores.take(tested) if len(tested) else None
 
 
 def _find_in_partitions(
@@ -1206,7 +1037,7 @@ def _find_in_partitions(
 ) -> LabelErrors:
     """Fit to all pairs where they are, judge the model by a sample in memory, and each label when that is asked for."""
     n_columns, n = partitions.n_columns, sum(partitions.n_rows or ())
-    most = min(max(_MOST_SAMPLED, 8 * count_parameters(n_columns, None)), _SAMPLED_BYTES // (8 * n_columns))
+    most = min(max(_MOST_GATHERED, 8 * count_parameters(n_columns, None)), _SAMPLED_BYTES // (8 * n_columns))
     sample = sample_partitions(partitions, most)
     weights = np.ones(len(sample.labels)) if sample.weights is None else np.asarray(sample.weights, dtype=np.float64)
     changes = flip_aware(Settings.of(learner), penalise=method == "auto")
@@ -1215,29 +1046,41 @@ def _find_in_partitions(
     unnamed = replace(fit.columns, names_in_data=None)
     some = Judgements.read_more(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)
     found_groups = resolve_groups(None, some.data)
-    verdicts, unseen = _judged(fit, Asked(some), found_groups, cv, method, n_jobs, random_state)
+    learn = partial(_learn, fit, some, "pairs")
+    verdicts, unseen = _judged(learn, some, found_groups, cv, method, n_jobs, random_state)
     found = judge_labels(fit, some, unseen, verdicts, groups=found_groups)
     curves, factor = None, 1.0
     if found.meaning == "flipped":
         known = Scored.by(fit.metric, some)
         curves = FlipEvidence.of(known).curves
         factor = claimed_share(known if unseen is None else unseen, found.reason)
-    judge = LazyJudge(fit.metric, fit.sides, SideErrors.of(fit, some.counted()), curves, factor)
-    return replace(found, **lazy_verdicts(judge, partitions))
+    judge = partial(_judge_partition, fit.metric, fit.sides.far, SideErrors.of(fit, some.counted()), curves, factor)
+    return replace(found, **lazy_verdicts(judge, partitions, fit.sides.classes.dtype))
 
 
-def _learn(fit: Fit, judgements: Judgements) -> Fit:
-    """Fit to some of the judgements; the fit to all is known already, and a good start if there are many."""
-    if fit.judgements is not None and _size(judgements) == _size(fit.judgements):
+def _asked(judgements: Judgements, judged: str) -> Judgements:
+    """The judgements that are judged: the pairs, or the comparisons that are attached to them."""
+    return judgements if judged == "pairs" or judgements.comparisons is None else judgements.comparisons
+
+
+def _learn(fit: Fit, judgements: Judgements, judged: str, rows: IndexArray) -> Fit:
+    """Fit with some of the labels that are judged; the fit to all is known, and a good start if there are many."""
+    asked = _asked(judgements, judged)
+    if len(rows) == len(asked):
         return fit
-    return fit_from(fit, judgements) if is_near_parts(fit) else refit_part(fit, judgements)
+    some = asked.take(rows)
+    if asked is not judgements:
+        some = replace(judgements, comparisons=some)
+    return fit_from(fit, some) if is_near_parts(fit) else refit_part(fit, some)
 
 
 def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: int) -> list[Split]:
     """The folds; fewer, and then without groups, if one side of a split has only one label."""
     if not isinstance(cv, numbers.Integral):
         return split_judgements(cv, judgements, groups=groups, seed=seed)
-    most = min(int(cv), _n_rarest(judgements))
+    counts = _counts(judgements)
+    # The rarest label or, of levels, all but the most frequent.
+    most = min(int(cv), int(counts.min() if judgements.levels is None else counts.sum() - counts.max()))
     for by in (groups, None) if groups is not None else (None,):
         for n_folds in sorted({most, min(most, 3), min(most, 2)}, reverse=True):
             if n_folds < 2:
@@ -1246,26 +1089,14 @@ def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: 
                 splits = split_judgements(n_folds, judgements, groups=by, seed=seed)
             except ValueError:
                 continue
-            if all(_can_train(judgements.take(train)) for train, _ in splits):
+            if all(np.all(_counts(judgements.take(train)) > 0) for train, _ in splits):
                 return splits
     return []
 
 
-def _size(judgements: Judgements) -> tuple[int, int]:
-    return len(judgements), 0 if judgements.comparisons is None else len(judgements.comparisons)
-
-
-def _n_rarest(judgements: Judgements) -> int:
-    """How many judgements have the rarest label, or are not of the most frequent level; all comparisons are alike."""
+def _counts(judgements: Judgements) -> IndexArray:
+    """The number of judgements with each label; all comparisons have the same."""
     counted = judgements.codes[judgements.weights > 0]
     if judgements.kind is Kind.COMPARISONS:
-        return len(counted)
-    counts = np.bincount(counted, minlength=judgements.n_levels)
-    return int(counts.min() if judgements.levels is None else counts.sum() - counts.max())
-
-
-def _can_train(judgements: Judgements) -> bool:
-    if judgements.kind is Kind.COMPARISONS:
-        return bool(np.any(judgements.weights > 0))
-    counted = judgements.codes[judgements.weights > 0]
-    return len(np.unique(counted)) == judgements.n_levels
+        return np.array([len(counted)])
+    return np.bincount(counted, minlength=judgements.n_levels)

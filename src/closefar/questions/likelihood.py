@@ -1,9 +1,13 @@
-"""The probability of a label at given margins, and the derivatives that tests and standard errors need."""
+"""The likelihood of judgements near a fit: what tests, standard errors and choices need to know of it.
+
+That is the probability of each judgement with its derivatives, the moves of M that keep its rank, and the errors of
+margins.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,11 +15,51 @@ import numpy as np
 
 from closefar import packed
 from closefar.arrays import TINY, Array, BoolArray, FloatArray, IndexArray, to_numpy
+from closefar.fitting import AnnotatorTable, Fit, score
 from closefar.judgements import Judgements, Kind, sample_rows
 from closefar.model import Metric
-from closefar.model.factors import root_of
 from closefar.noise import FlipRate, Noise, interval_losses, turned_round, with_flips
 from closefar.rows import BlockRows, Coordinates, Rows, factor_in_rows, judged_rows, rows_of, unit_free
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a fit knows of the annotators of judgements, and judgements that are read for a question.
+
+
+def table_of(fit: Fit, judgements: Judgements) -> AnnotatorTable | None:
+    """What the fit knows of the annotators of these judgements; None if they have none."""
+    return None if judgements.annotators is None else fit.annotators
+
+
+def annotator_rates(fit: Fit, judgements: Judgements) -> FloatArray | None:
+    """The flip rate of each judgement, attached comparisons last; None if annotators have no rates of their own."""
+    table = fit.annotators
+    if table is None or judgements.annotators is None or table.flip_rates is None:
+        return None
+    rates = table.flip_rates[judgements.annotators.codes]
+    others = judgements.comparisons
+    return rates if others is None else np.append(rates, np.full(len(others), fit.metric.one_flip_rate))
+
+
+def read_for(
+    fit: Fit, X: Any, y: Any = None, sample_weight: Any = None, annotators: Any = None, comparisons: Any = None
+) -> Judgements:
+    """Validate judgements for a question, or return those of training; a fit with annotators needs theirs."""
+    if X is None:
+        if annotators is not None or comparisons is not None:
+            raise ValueError("annotators and comparisons must be given with their pairs; got no pairs. Pass them, too.")
+        return fit.training()
+    if isinstance(X, Judgements):
+        return X
+    if fit.kind is Kind.COMPARISONS and (annotators is not None or comparisons is not None):
+        raise ValueError("annotators and comparisons belong to pairs; got them with comparisons alone. Leave them out.")
+    if fit.annotators is not None and annotators is None:
+        raise ValueError(
+            "this fit has annotators, so their ids must be given with pairs and labels; got none. Pass annotators=ids."
+        )
+    if fit.annotators is None and annotators is not None:
+        raise ValueError("this fit has no annotators; got annotators. Leave them out, or fit with annotators=ids.")
+    return fit.read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Judgements as the legs that they compare: one of a pair, and two of a comparison.
@@ -74,7 +118,7 @@ def combined_legs(values: FloatArray, rows: Rows) -> FloatArray:
 
 # Rows that stand for all of them, and per parameter of M: sums of squares are then within about one percent.
 _MOST_ROWS = 100_000
-_ROWS_PER_PARAMETER = 200
+_ROWS_PER_PARAMETER = 200  # of M
 
 _LARGE_RATIO = 20.0  # of a row that stands for itself, times the usual weight or the usual squared length
 
@@ -100,26 +144,18 @@ def representatives(weights: FloatArray, lengths: FloatArray, most: int | None =
 # A fitted metric in unit-free coordinates.
 
 
-def coordinates_of(metric: Metric, judgements: Judgements) -> tuple[Coordinates, FloatArray]:
-    """The unit-free coordinates of the judgements, and a factor of the metric there."""
-    found = Optimum.of(metric, judgements)
-    return found.coordinates, found.factor
-
-
 @dataclass(frozen=True)
 class Optimum:
     """A fitted metric in unit-free coordinates: z'Mz = |factor' w|^2 for `rows` w = transform' z.
 
-    For a metric with an origin, w = transform' (x - origin).  `moment_root` is R, with R'R the
-    second moment of w: the identity, unless a penalty uses another scale.  `thresholds` are those of levels
-    and the strictness of each annotator.
+    The second moment of w is the identity.  For a metric with an origin, w = transform' (x - origin).  `thresholds` are
+    those of levels and the strictness of each annotator.
     """
 
     rows: Rows
     coordinates: Coordinates
     factor: FloatArray
     thresholds: FloatArray
-    moment_root: FloatArray
 
     @classmethod
     def of(
@@ -127,7 +163,6 @@ class Optimum:
         metric: Metric,
         judgements: Judgements,
         *,
-        blend: float = 0.0,
         comparison_noise: float = 1.0,
         strictness: FloatArray | None = None,
     ) -> Optimum:
@@ -136,11 +171,10 @@ class Optimum:
         else:
             source = rows_of(judgements.data, metric.origin)
         signs, shares = judgements.signs_in(source), judgements.shares_in(source)
-        rows, coordinates = unit_free(source, shares, blend=blend, signs=signs, finds_null=False)
+        rows, coordinates = unit_free(source, shares, signs=signs, finds_null=False)
         factor = factor_in_rows(rows, source, shares, metric.factor)
-        root = np.eye(len(factor)) if blend == 0.0 else root_of(rows.outer(shares))
         thresholds = np.append(metric.thresholds, () if strictness is None else strictness)
-        return cls(rows, coordinates, factor, thresholds, root)
+        return cls(rows, coordinates, factor, thresholds)
 
     @property
     def threshold(self) -> float:
@@ -167,17 +201,16 @@ class Optimum:
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Which thresholds the probability of each judgement depends on; those of attached comparisons come last.
+    """The interval of thresholds that each judgement says its squared distance is in; attached comparisons come last.
 
-    The margin of a judgement is its squared distance less the threshold at the lower end of its level or,
-    at the lowest level, less the one at its upper end.  Levels between the first and the last also depend on
-    the next threshold.  Comparisons depend on no threshold.
+    The lowest level has no lower, and the highest no upper end.  Comparisons depend on no threshold: their only end
+    is zero.
 
     Attributes
     ----------
     codes : array of shape (n,)
         The level of each judgement, from 0.  A comparison has the code K if the answer is as given, and K + 1 if
-        it is turned round.
+        it is reversed.
     n_levels : int
         K; comparisons alone have one level, and no threshold.
     annotators : array of shape (n,), optional
@@ -221,37 +254,32 @@ class Outcomes:
         return np.asarray(self.codes >= self.n_levels)
 
     @cached_property
-    def signs(self) -> FloatArray:
-        """-1 if a judgement is the more probable the smaller its margin, otherwise +1."""
-        return np.where((self.codes == 0) | (self.codes == self.n_levels + 1), -1.0, 1.0)
+    def lower(self) -> FloatArray:
+        """1 for the threshold at the lower end of each, otherwise 0: an array of shape (n, K - 1)."""
+        return np.asarray(self.codes[:, None] == np.arange(1, self.n_levels), dtype=np.float64)
 
     @cached_property
-    def cuts(self) -> IndexArray:
-        """The threshold that each margin is measured from, counted from 0; K - 1 for comparisons."""
-        return np.where(self.are_compared, self.n_cuts, np.maximum(self.codes, 1) - 1)
+    def upper(self) -> FloatArray:
+        """The same for the upper end."""
+        return np.asarray(self.codes[:, None] == np.arange(self.n_cuts), dtype=np.float64)
 
-    @cached_property
-    def between(self) -> IndexArray:
-        """The rows that depend on two thresholds."""
-        return np.flatnonzero((self.codes >= 1) & (self.codes < self.n_cuts))
+    def margins(self, squared: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """How far squared distances are above the lower and above the upper end, which may be infinite."""
+        has_lower = (self.codes >= 1) & (self.codes <= self.n_levels)
+        has_upper = (self.codes < self.n_cuts) | (self.codes > self.n_levels)
+        return (
+            np.where(has_lower, squared - self.lower @ thresholds, np.inf),
+            np.where(has_upper, squared - self.upper @ thresholds, -np.inf),
+        )
 
-    @cached_property
-    def has_one_cut(self) -> bool:
-        """Whether every margin is that of the only threshold."""
-        return self.n_thresholds == 1 and not np.any(self.are_compared)
-
-    def fill_slopes(self, where: slice, slopes: FloatArray) -> None:
-        """Write the derivative of each margin in the thresholds into these columns."""
-        slopes[:] = -1.0 if self.has_one_cut else 0.0
-        if self.has_one_cut:
-            return
-        rows, cuts = np.arange(len(slopes)), self.cuts[where]
-        pairs = cuts < self.n_cuts
-        slopes[rows[pairs], cuts[pairs]] = -1.0
+    def slopes(self, where: slice) -> FloatArray:
+        """The derivative of minus the strictness of the annotator of each in all thresholds."""
+        slopes = np.zeros((len(self.codes[where]), self.n_thresholds))
         if self.annotators is not None:
-            annotators = self.annotators[where]
+            rows, annotators = np.arange(len(slopes)), self.annotators[where]
             judged = annotators < self.n_annotators
             slopes[rows[judged], self.n_cuts + annotators[judged]] = -1.0
+        return slopes
 
     def alternatives(self) -> Iterator[tuple[Outcomes, BoolArray]]:
         """All outcomes that each judgement could have had, one at a time, and which of them there are."""
@@ -293,7 +321,7 @@ class Flips:
         """
         compared = outcomes.are_compared
         if n_rates == 2:
-            called_far = np.where(compared, 0.5, outcomes.signs > 0)
+            called_far = np.where(compared, 0.5, outcomes.codes > 0)
             return cls(0.0, 1.0, (called_far, 1.0 - called_far), (1.0, 1.0))
         k = float(max(outcomes.n_levels, 2))
         kept = k / (k - 1.0)
@@ -301,13 +329,9 @@ class Flips:
         return cls(0.0, 1.0, (on_base,), (kept,))
 
     @property
-    def n_free(self) -> int:
-        return len(self.on_base)
-
-    @property
     def are_none(self) -> bool:
         """Whether nothing is flipped, and no rate is a parameter."""
-        return not self.n_free and np.ndim(self.kept) == 0 and self.kept == 1.0
+        return not self.on_base and np.ndim(self.kept) == 0 and self.kept == 1.0
 
     def at(self, rates: Any) -> tuple[Any, Any]:
         """E and s at these rates."""
@@ -333,25 +357,30 @@ _MOST_KEPT = 10_000_000
 class LabelTerms:
     """-log P(judgement) of each row and its derivatives, one number per row each, and one column per flip rate.
 
-    `margin_gradient` and `curvature` are those in the margin, with both ends of a level at the same distance.  The
-    derivatives in the upper end alone are `upper_gradient`, `upper_cross` (in the margin as well) and
-    `upper_curvature`; they are of the rows between two thresholds.  `flip_gradient`, `flip_cross` and `flip_upper` are
-    those in the flip rates; the second ones in these are products of `flip_gradient`.
+    Derivatives are those in the margins from the lower and the upper end, and `on_rates` in the flip rates; `low_rates`
+    and `up_rates` are in both.  The second ones in two flip rates are products of `on_rates`.
     """
 
     loss: FloatArray
-    margin_gradient: FloatArray
-    curvature: FloatArray
-    upper_gradient: FloatArray
-    upper_cross: FloatArray
-    upper_curvature: FloatArray
-    flip_gradient: FloatArray
-    flip_cross: FloatArray
-    flip_upper: FloatArray
+    low: FloatArray
+    up: FloatArray
+    low_low: FloatArray
+    low_up: FloatArray
+    up_up: FloatArray
+    on_rates: FloatArray
+    low_rates: FloatArray
+    up_rates: FloatArray
 
-    def take(self, rows: IndexArray) -> LabelTerms:
-        """Those of these rows."""
-        return LabelTerms(*(getattr(self, field.name)[rows] for field in fields(self)))
+    @property
+    def squares(self) -> LabelTerms:
+        """The terms with products of first derivatives in place of second ones."""
+        low, up, rates = self.low, self.up, self.on_rates
+        crosses = {"low_rates": low[:, None] * rates, "up_rates": up[:, None] * rates}
+        return replace(self, low_low=low**2, low_up=low * up, up_up=up**2, **crosses)
+
+
+def _packed_gradients(block: FloatArray) -> FloatArray:
+    return packed.form_gradients(block.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,7 +389,8 @@ class LabelLikelihood:
 
     `flip_rate` is the rate (or those of close and of far) if it is known, with one number per row if there are several;
     None if `n_rates` of them are parameters.  `precision` is that of the normal prior of each strictness, divided by
-    the number of observations.
+    the number of observations.  `gradients` are those of z'Mz in the parameters of M, for the columns z of a block, and
+    `beyond` is added to it.
     """
 
     rows: Rows
@@ -370,6 +400,9 @@ class LabelLikelihood:
     flip_rate: FlipRate | FloatArray | None
     n_rates: int = 0
     precision: float = 0.0
+    beyond: FloatArray | float = 0.0
+    gradients: Callable[[FloatArray], FloatArray] = _packed_gradients
+    n_on_matrix: int = 0
 
     @classmethod
     def of(
@@ -378,14 +411,12 @@ class LabelLikelihood:
         judgements: Judgements,
         noise: Noise,
         flip_rate: FlipRate | FloatArray | None,
-        *,
-        n_rates: int = 1,
+        n_rates: int = 0,
         precision: float = 0.0,
     ) -> LabelLikelihood:
         """The likelihood of the judgements that the optimum was fitted to."""
-        outcomes = Outcomes.of(judgements)
-        free = n_rates if flip_rate is None else 0
-        return cls(optimum.rows, outcomes, judgements.all_shares, noise, flip_rate, free, precision)
+        outcomes, shares, size = Outcomes.of(judgements), judgements.all_shares, packed.packed_size(optimum.size)
+        return cls(optimum.rows, outcomes, shares, noise, flip_rate, n_rates, precision, n_on_matrix=size)
 
     def thinned(self, repeats: FloatArray) -> tuple[LabelLikelihood, FloatArray]:
         """The likelihood of about 100,000 rows that represent all, and the observations that each represents.
@@ -414,21 +445,13 @@ class LabelLikelihood:
             outcomes=self.outcomes.take(rows),
             shares=self.shares[rows],
             flip_rate=_some(rate, rows),
+            beyond=_some(self.beyond, rows),
         )
-
-    @property
-    def n_on_matrix(self) -> int:
-        """The number of parameters of M."""
-        return packed.packed_size(self.rows.n_columns)
 
     @property
     def n_on_margin(self) -> int:
         """The number of parameters of M and of thresholds."""
         return self.n_on_matrix + self.outcomes.n_thresholds
-
-    @property
-    def has_flip_parameter(self) -> bool:
-        return self.n_rates > 0
 
     @cached_property
     def _flips(self) -> Flips:
@@ -436,12 +459,19 @@ class LabelLikelihood:
             return Flips.free(self.outcomes, self.n_rates)
         return Flips.known(self.outcomes, self.flip_rate)
 
-    def margins(self, parameters: FloatArray) -> FloatArray:
+    def ends(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """How far each squared distance is above the lower and above the upper end of its interval."""
         on_margin = parameters[: self.n_on_margin]
-        return np.concatenate([slopes @ on_margin for _, slopes in self.slopes()])
+        squared = np.concatenate([slopes @ on_margin for _, slopes in self.slopes()])
+        return self.outcomes.margins(self.beyond + squared, parameters[self._cuts])
+
+    def margins(self, parameters: FloatArray) -> FloatArray:
+        """How far each squared distance is above the lower or, at the lowest level, above the upper end."""
+        lower, upper = self.ends(parameters)
+        return np.where(np.isfinite(lower), lower, upper)
 
     def slopes(self) -> Iterator[tuple[slice, FloatArray]]:
-        """The derivative of each margin in (packed M, thresholds), block by block."""
+        """The derivative of each squared distance less strictness in (packed M, thresholds), block by block."""
         return iter(self._kept) if self._kept is not None else self._computed()
 
     @cached_property
@@ -450,10 +480,8 @@ class LabelLikelihood:
         return list(self._computed()) if is_small else None
 
     def _computed(self) -> Iterator[tuple[slice, FloatArray]]:
-        n_more, size = self.outcomes.n_thresholds, self.n_on_matrix
-        for where, slopes in by_legs(self.rows, lambda block: packed.margin_gradients(block, n_more)):
-            self.outcomes.fill_slopes(where, slopes[:, size:])
-            yield where, slopes
+        for where, along in by_legs(self.rows, self.gradients):
+            yield where, np.hstack([along, self.outcomes.slopes(where)])
 
     def loss(self, terms: LabelTerms, parameters: FloatArray, weights: FloatArray) -> float:
         """The mean loss, with the penalty of strictness."""
@@ -461,157 +489,120 @@ class LabelLikelihood:
         return float(weights @ terms.loss) + 0.5 * self.precision * float(strictness @ strictness)
 
     def _strictness(self, parameters: FloatArray) -> FloatArray:
-        return parameters[self.n_on_matrix + self.outcomes.n_cuts : self.n_on_margin]
+        return parameters[self._cuts.stop : self.n_on_margin]
 
     def terms(self, parameters: FloatArray) -> LabelTerms:
-        margin, rates = self.margins(parameters), parameters[self.n_on_margin :]
-        loss, on_margin, on_upper, seconds = self._without_flips(margin, parameters)
-        nothing = np.zeros((len(loss), len(rates)))
+        lower, upper = self.ends(parameters)
+        is_open = lower > upper  # thresholds that are out of order leave nothing between them
+        found = interval_losses(self.noise, lower, np.where(is_open, upper, lower - 1.0), 2)
+        # Those of an interval are derivatives in its ends, and these in the margins from them.
+        found = found._replace(loss=np.where(is_open, found.loss, np.inf), low=-found.low, up=-found.up)
+        rates = parameters[self.n_on_margin :]
+        nothing = np.zeros((len(lower), len(rates)))
         if self._flips.are_none:
-            return LabelTerms(loss, on_margin, seconds[0], on_upper, *seconds[1:], nothing, nothing, nothing)
+            return LabelTerms(*found, nothing, nothing, nothing)
         # P~ = e + s P and its derivatives over P~, from those of -log P.
         base, kept = self._flips.at(rates)
-        right = np.exp(-loss)
+        right = np.exp(-found.loss)
         flipped = base + kept * right
-        share = right / flipped
-        firsts = [-kept * each * share for each in (on_margin, on_upper)]
-        products = (on_margin**2, on_margin * on_upper, on_upper**2)
-        bends = [kept * (product - second) * share for product, second in zip(products, seconds, strict=True)]
-        squares = (firsts[0] ** 2, firsts[0] * firsts[1], firsts[1] ** 2)
-        in_rates = [
-            (on_base - on_kept * right) / flipped
-            for on_base, on_kept in zip(self._flips.on_base, self._flips.on_kept, strict=True)
-        ]
-
-        def mixed(first: FloatArray, slope: FloatArray) -> FloatArray:
-            found = [
-                first * in_rate - on_kept * slope * share
-                for in_rate, on_kept in zip(in_rates, self._flips.on_kept, strict=True)
-            ]
-            return np.column_stack(found) if found else nothing
-
+        share = kept * right / flipped
+        low, up = share * found.low, share * found.up
+        of_right = _columns(self._flips.on_kept, len(share)) * (right / flipped)[:, None]
+        on_rates = of_right - _columns(self._flips.on_base, len(share)) / flipped[:, None]
         return LabelTerms(
             -np.log(flipped),
-            -firsts[0],
-            squares[0] - bends[0],
-            -firsts[1],
-            squares[1] - bends[1],
-            squares[2] - bends[2],
-            flip_gradient=-np.column_stack(in_rates) if in_rates else nothing,
-            flip_cross=mixed(firsts[0], on_margin),
-            flip_upper=mixed(firsts[1], on_upper),
+            low,
+            up,
+            low**2 - share * (found.low**2 - found.low_low),
+            low * up - share * (found.low * found.up - found.low_up),
+            up**2 - share * (found.up**2 - found.up_up),
+            on_rates,
+            low[:, None] * on_rates - of_right * found.low[:, None],
+            up[:, None] * on_rates - of_right * found.up[:, None],
         )
-
-    def _without_flips(
-        self, margin: FloatArray, parameters: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray, tuple[FloatArray, FloatArray, FloatArray]]:
-        """-log P of each row, its slopes in the margin and in the upper end, and its second derivatives in both."""
-        signs, between = self.outcomes.signs, self.outcomes.between
-        loss, slope, curvature = self.noise.derivatives(signs * margin, 2)
-        on_margin, on_upper, cross, on_both = signs * slope, *np.zeros((3, len(loss)))
-        if len(between):
-            size = self.n_on_matrix
-            gap = np.diff(parameters[size : size + self.outcomes.n_cuts])[self.outcomes.cuts[between]]
-            is_open = gap > 0.0
-            lower = margin[between]
-            found = interval_losses(self.noise, lower, lower - np.where(is_open, gap, 1.0), 2)
-            loss[between] = np.where(is_open, found.loss, np.inf)
-            on_margin[between], on_upper[between] = -(found.low + found.up), found.up
-            curvature[between] = found.low_low + 2.0 * found.low_up + found.up_up
-            cross[between], on_both[between] = -(found.low_up + found.up_up), found.up_up
-        return loss, on_margin, on_upper, (curvature, cross, on_both)
-
-    def gradient(self, terms: LabelTerms, parameters: FloatArray, weights: FloatArray) -> FloatArray:
-        on_margin = np.asarray(
-            sum(slopes.T @ (weights * terms.margin_gradient)[where] for where, slopes in self.slopes())
-        )
-        between = self.outcomes.between
-        if len(between):
-            on_margin[self.n_on_matrix : self._end_of_cuts] += self._of_ends((weights * terms.upper_gradient)[between])
-        if self.outcomes.n_annotators:
-            on_margin[self._end_of_cuts :] += self.precision * self._strictness(parameters)
-        return np.append(on_margin, weights @ terms.flip_gradient) if self.has_flip_parameter else on_margin
 
     @property
-    def _end_of_cuts(self) -> int:
-        return self.n_on_matrix + self.outcomes.n_cuts
+    def _cuts(self) -> slice:
+        """The parameters that are thresholds of levels."""
+        return slice(self.n_on_matrix, self.n_on_matrix + self.outcomes.n_cuts)
 
-    def _of_ends(self, values: FloatArray) -> FloatArray:
-        """Sums for the thresholds of values that rise with the upper, and fall with the lower end of their level."""
-        cuts, n = self.outcomes.cuts[self.outcomes.between], self.outcomes.n_cuts
-        return np.asarray(np.bincount(cuts + 1, values, n) - np.bincount(cuts, values, n), dtype=np.float64)
+    def _by_end(self, low: FloatArray, up: FloatArray) -> FloatArray:
+        """For each row and threshold, the part of a change of the margins from both ends that the threshold has."""
+        return -(self.outcomes.lower * low[:, None] + self.outcomes.upper * up[:, None])
+
+    def gradient(self, terms: LabelTerms, parameters: FloatArray, weights: FloatArray) -> FloatArray:
+        first = weights * (terms.low + terms.up)
+        found = np.asarray(sum(slopes.T @ first[where] for where, slopes in self.slopes()))
+        found[self._cuts] += weights @ self._by_end(terms.low, terms.up)
+        found[self._cuts.stop :] += self.precision * self._strictness(parameters)
+        return np.append(found, weights @ terms.on_rates)
 
     def information(self, parameters: FloatArray, weights: FloatArray, terms: LabelTerms | None = None) -> FloatArray:
         """The second derivative or, if that is not positive definite, as flips can make it, the Fisher information."""
         terms = self.terms(parameters) if terms is None else terms
-        observed: FloatArray = self._sums(terms, weights) + self._prior
-        if self._flips.are_none or np.linalg.eigvalsh(_scaled(observed))[0] > 0.0:
+        observed: FloatArray = self._sums(terms, weights) + self.of_prior
+        if self._flips.are_none or scaled_eigh(observed)[0][0] > 0.0:
             return observed
+        return self.fisher(parameters, weights)
+
+    def fisher(self, parameters: FloatArray, weights: FloatArray) -> FloatArray:
+        """The Fisher information, with that of the prior."""
         expected: Any = 0.0
         for outcomes, exist in self.outcomes.alternatives():
             other = replace(self, outcomes=outcomes)
             terms = other.terms(parameters)
-            squares = _squared_scores(terms)
-            expected = expected + other._sums(squares, np.where(exist, weights * np.exp(-terms.loss), 0.0))
-        return np.asarray(expected + self._prior)
+            expected = expected + other._sums(terms.squares, np.where(exist, weights * np.exp(-terms.loss), 0.0))
+        return np.asarray(expected + self.of_prior)
 
     @property
-    def _prior(self) -> Any:
+    def of_prior(self) -> Any:
         """The second derivative of the prior."""
         if not self.outcomes.n_annotators:
             return 0.0
         prior = np.zeros(self.n_on_margin + self.n_rates)
-        prior[self._end_of_cuts : self.n_on_margin] = self.precision
+        prior[self._cuts.stop : self.n_on_margin] = self.precision
         return np.diag(prior)
 
     def spread_of_prior(self, n_observations: float) -> Any:
         """The covariance of the scores of the prior: strictness is drawn anew from it as judgements are."""
-        return self._prior / n_observations
+        return self.of_prior / n_observations
 
     def _sums(self, terms: LabelTerms, weights: FloatArray) -> FloatArray:
         """The sums of second derivatives in all parameters."""
-        p = self.n_on_margin
-        sums, on_rates = np.zeros((p, p)), np.zeros((p, self.n_rates))
-        on_margin = weights * terms.curvature
-        crosses = weights[:, None] * terms.flip_cross
+        second, size = weights * (terms.low_low + 2.0 * terms.low_up + terms.up_up), self.n_on_margin
+        on_cuts = self._by_end(terms.low_low + terms.low_up, terms.low_up + terms.up_up)
+        more = weights[:, None] * np.hstack([on_cuts, terms.low_rates + terms.up_rates])
+        sums, border = np.zeros((size, size)), np.zeros((size, more.shape[1]))
         for where, slopes in self.slopes():
-            sums += slopes.T @ (slopes * on_margin[where, None])
-            if self.has_flip_parameter:
-                on_rates += slopes.T @ crosses[where]
-        if len(self.outcomes.between):
-            self._add_upper_ends(sums, on_rates, terms, weights)
-        if self.has_flip_parameter:
-            corner = terms.flip_gradient.T @ (terms.flip_gradient * weights[:, None])
-            sums = np.block([[sums, on_rates], [on_rates.T, corner]])
-        return sums
-
-    def _add_upper_ends(self, sums: FloatArray, on_rates: FloatArray, terms: LabelTerms, weights: FloatArray) -> None:
-        between, n, size = self.outcomes.between, self.outcomes.n_cuts, self.n_on_matrix
-        cuts = self.outcomes.cuts[between]
-        ends = np.zeros((len(self.shares), n))
-        ends[between, cuts], ends[between, cuts + 1] = -1.0, 1.0
-        crosses = ends * (weights * terms.upper_cross)[:, None]
-        border = np.zeros((len(sums), n))
-        for where, slopes in self.slopes():
-            border += slopes.T @ crosses[where]
-        taus = slice(size, size + n)
-        sums[:, taus] += border
-        sums[taus] += border.T
-        sums[taus, taus] += ends.T @ (ends * (weights * terms.upper_curvature)[:, None])
-        on_rates[taus] += ends.T @ (weights[:, None] * terms.flip_upper)
+            sums += slopes.T @ (slopes * second[where, None])
+            border += slopes.T @ more[where]
+        lower, upper = self.outcomes.lower, self.outcomes.upper
+        both = lower.T @ (upper * (weights * terms.low_up)[:, None])
+        of_cuts = lower.T @ (lower * (weights * terms.low_low)[:, None]) + both + both.T
+        of_cuts += upper.T @ (upper * (weights * terms.up_up)[:, None])
+        crossed = -(lower.T @ (weights[:, None] * terms.low_rates) + upper.T @ (weights[:, None] * terms.up_rates))
+        of_rates = terms.on_rates.T @ (terms.on_rates * weights[:, None])
+        found = np.zeros((size + self.n_rates,) * 2)
+        found[:size, :size] = sums
+        places = np.append(np.arange(size)[self._cuts], size + np.arange(self.n_rates))
+        found[:size, places] += border
+        found[places, :size] += border.T
+        found[np.ix_(places, places)] += np.block([[of_cuts, crossed], [crossed.T, of_rates]])
+        return found
 
     def scores(self, terms: LabelTerms) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each row's part of the mean loss in the parameters, block by block."""
-        margin_gradient, flip_gradient = self.shares * terms.margin_gradient, self.shares[:, None] * terms.flip_gradient
-        upper, between = self.shares * terms.upper_gradient, self.outcomes.between
+        first, on_cuts = terms.low + terms.up, self._by_end(terms.low, terms.up)
         for where, slopes in self.slopes():
-            scores = slopes * margin_gradient[where, None]
-            if len(between):
-                here = between[np.searchsorted(between, where.start) : np.searchsorted(between, where.stop)]
-                cuts, rows = self.n_on_matrix + self.outcomes.cuts[here], here - where.start
-                scores[rows, cuts] -= upper[here]
-                scores[rows, cuts + 1] += upper[here]
-            yield where, np.column_stack([scores, flip_gradient[where]]) if self.has_flip_parameter else scores
+            scores = np.hstack([slopes * first[where, None], terms.on_rates[where]])
+            scores[:, self._cuts] += on_cuts[where]
+            scores *= self.shares[where, None]
+            yield where, scores
+
+
+def _columns(values: Sequence[Any], n: int) -> FloatArray:
+    """A column of n numbers for each of the values, which may be one number."""
+    return np.reshape([np.broadcast_to(each, n) for each in values], (len(values), n)).T
 
 
 def _some(values: Any, rows: IndexArray) -> Any:
@@ -619,26 +610,8 @@ def _some(values: Any, rows: IndexArray) -> Any:
     return values[rows] if isinstance(values, np.ndarray) else values
 
 
-def _squared_scores(terms: LabelTerms) -> LabelTerms:
-    """The terms with products of first derivatives in place of second ones."""
-    margin, upper, rates = terms.margin_gradient, terms.upper_gradient, terms.flip_gradient
-    return replace(
-        terms,
-        curvature=margin**2,
-        upper_cross=margin * upper,
-        upper_curvature=upper**2,
-        flip_cross=margin[:, None] * rates,
-        flip_upper=upper[:, None] * rates,
-    )
-
-
-def _scaled(matrix: FloatArray) -> FloatArray:
-    scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
-    return np.asarray(matrix / np.outer(scale, scale))
-
-
 # At enormous margins: the information and its square stay finite.
-_LEAST_VARIANCE = 1e-50
+_LEAST_LABEL_VARIANCE = 1e-50
 
 
 @dataclass(frozen=True)
@@ -674,7 +647,7 @@ class LabelModel:
     @property
     def variance(self) -> FloatArray:
         """The variance of the label (far 1, close 0)."""
-        return np.maximum(self.far * self.close, _LEAST_VARIANCE)
+        return np.maximum(self.far * self.close, _LEAST_LABEL_VARIANCE)
 
     @property
     def information(self) -> FloatArray:
@@ -703,3 +676,235 @@ def level_information(slopes: FloatArray, probabilities: FloatArray) -> FloatArr
 def kept_share(flip_rate: FlipRate) -> Any:
     """The share of labels that depend on the distance: 1 - 2q, or 1 - a - b."""
     return 1.0 - flip_rate[0] - flip_rate[1] if isinstance(flip_rate, tuple) else 1.0 - 2.0 * flip_rate
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How M and thresholds can move while M keeps its rank: the geometry behind standard errors, tests and sample sizes.
+#
+# A fitted M of rank r can move in the tangent space of the matrices of that rank; the optimum is stationary there even
+# where M has zero eigenvalues. In coordinates y in which M is diagonal, range first, those moves are the products
+# y_i y_j with i <= r.
+
+
+# With more moves than this, only the eigenvalues of M and the threshold move: the inverse of a matrix of this size
+# takes about a second.
+MOST_MOVES = 1500
+
+
+@dataclass(frozen=True)
+class Moves:
+    """The entries of M, packed, that may move in coordinates in which M is diagonal, range first; thresholds last.
+
+    `n_more` is the number of thresholds and, in standard errors, of all other parameters besides M.
+    """
+
+    size: int
+    kept: BoolArray
+    n_more: int = 1
+
+    @classmethod
+    def keeping_rank(cls, rank: int, size: int, n_more: int = 1) -> Moves:
+        left, _ = np.triu_indices(size)
+        return cls(size, left < rank, n_more)
+
+    def __len__(self) -> int:
+        return self.n_on_matrix + self.n_more
+
+    @property
+    def n_on_matrix(self) -> int:
+        return int(self.kept.sum())
+
+    def diagonal(self) -> Moves:
+        """The moves of the eigenvalues alone."""
+        left, right = np.triu_indices(self.size)
+        return Moves(self.size, self.kept & (left == right), self.n_more)
+
+    def gradients(self, coordinates: FloatArray) -> FloatArray:
+        """The derivative of each margin along each move, of length one, for rows y in those coordinates."""
+        columns, left = np.ascontiguousarray(coordinates.T), np.triu_indices(self.size)[0]
+        along = np.empty((len(self), len(coordinates)))  # contiguous for each move
+        line = 0
+        for index in range(self.size):
+            others = index + np.flatnonzero(self.kept[left == index])
+            np.multiply(columns[others], columns[index], out=along[line : line + len(others)])
+            line += len(others)
+        along[:line] *= packed.weights(self.size)[self.kept][:, None]
+        along[line:] = -1.0
+        return along.T
+
+    def basis(self, vectors: FloatArray) -> FloatArray:
+        """The moves as orthonormal columns of (packed M, thresholds), for the eigenvectors of M."""
+        size, n = len(self.kept), self.n_on_matrix
+        basis = np.zeros((size + self.n_more, len(self)))
+        basis[:size, :n] = packed.packed_rotation(vectors)[:, self.kept]
+        basis[size:, n:] = np.eye(self.n_more)
+        return basis
+
+
+@dataclass(frozen=True)
+class RankMoves:
+    """The moves that keep the rank of M, as columns of all parameters, and the curvature term of the information.
+
+    To second order, a move U between range and null space also moves M along U' M^+ U, which raises
+    the loss by the gradient on the null space or, if the rank is fixed, may lower it.
+    """
+
+    basis: FloatArray
+    curvature: FloatArray
+
+    @classmethod
+    def at(
+        cls, values: FloatArray, vectors: FloatArray, rank: int, gradient: FloatArray, *, n_more: int = 1
+    ) -> RankMoves:
+        """The moves at a matrix with these eigenvalues, largest first, and eigenvectors; `gradient` is dR/dM there.
+
+        `n_more` is the number of parameters besides M.
+        """
+        moves = Moves.keeping_rank(rank, len(values), n_more)
+        null = vectors[:, rank:]
+        multipliers, rotation = np.linalg.eigh(null.T @ gradient @ null)
+        costs = np.append(np.zeros(rank), multipliers)
+        left, right = (index[moves.kept] for index in np.triu_indices(len(values)))
+        curvature = np.append(costs[right] / values[left], np.zeros(n_more))
+        return cls(moves.basis(np.hstack([vectors[:, :rank], null @ rotation])), curvature)
+
+    def information(self, hessian: FloatArray) -> FloatArray:
+        """The second derivative along the moves."""
+        return self.basis.T @ hessian @ self.basis + np.diag(self.curvature)
+
+
+class MarginMoves:
+    """How margins move with a fitted metric.
+
+    Parameters
+    ----------
+    metric : Metric
+    judgements : Judgements
+        Those whose second moment defines the coordinates: of two sides, or comparisons, which have no threshold.
+    keep_rank : bool
+        Whether M keeps its rank; otherwise it may move within all quadratic forms.
+    comparison_noise : float
+        The noise of comparisons, by which their margins are divided.
+    """
+
+    def __init__(
+        self, metric: Metric, judgements: Judgements, *, keep_rank: bool = True, comparison_noise: float = 1.0
+    ) -> None:
+        here = Optimum.of(metric, judgements)
+        vectors, lengths, _ = np.linalg.svd(here.factor, full_matrices=True)
+        self._metric = metric
+        self._basis = here.coordinates.transform @ vectors
+        self._noise = comparison_noise
+        size = self._basis.shape[1] + (metric.origin is not None)
+        n_more = int(judgements.kind is not Kind.COMPARISONS)
+        self.moves = Moves.keeping_rank(metric.rank if keep_rank else size, size, n_more)
+        self.is_partial = self.moves.n_on_matrix > MOST_MOVES
+        if self.is_partial:
+            self.moves = self.moves.diagonal()
+        values = np.append(lengths**2, np.zeros(size - len(lengths)))
+        self.matrix = packed.pack(np.diag(values))[self.moves.kept]  # M, by its moves
+
+    def rows(self, data: Array) -> Rows:
+        """The rows that margins are of, but for thresholds."""
+        rows = rows_of(data, self._metric.origin)
+        return rows if isinstance(rows, BlockRows) else rows.with_scale(1.0 / self._noise)
+
+    def blocks(self, data: Array) -> Iterator[tuple[slice, FloatArray]]:
+        """The derivative of each margin along each move, one row per judgement."""
+        return by_legs(self.rows(data), lambda block: self.moves.gradients(self._in_coordinates(block)))
+
+    def on_matrix(self, block: FloatArray) -> FloatArray:
+        """The derivative of z'Mz along each move of M, for the columns z of a block."""
+        return self.moves.gradients(self._in_coordinates(block))[:, : self.moves.n_on_matrix]
+
+    def mean_squares(self, data: Array) -> FloatArray:
+        """The mean square of the coordinates of each row: one on average."""
+        means = [
+            sum(np.mean(self._in_coordinates(block) ** 2, axis=1) for _, block in legs) / len(legs)
+            for _, legs in leg_blocks(rows_of(data, self._metric.origin))
+        ]
+        return np.concatenate(means)
+
+    def null_coordinates(self, data: Array) -> FloatArray:
+        """The coordinates of each leg in the null space of M."""
+        rank = self._metric.rank
+        return np.vstack(
+            [self._in_coordinates(block)[:, rank:] for block in differences(rows_of(data, self._metric.origin))]
+        )
+
+    def _in_coordinates(self, block: Array) -> FloatArray:
+        y: FloatArray = to_numpy(block).T @ self._basis
+        return y if self._metric.origin is None else np.column_stack([y, np.ones(len(y))])
+
+
+def scaled_eigh(matrix: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The eigenvalues and eigenvectors of a symmetric matrix with its diagonal scaled to one, and the scale."""
+    scale = np.sqrt(np.maximum(np.diag(matrix), 0.0))
+    scale = np.where(scale > 0, scale, 1.0)
+    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    return values, vectors, scale
+
+
+def pseudo_inverse(matrix: FloatArray, tol: float = 1e-10) -> FloatArray:
+    """The inverse of a positive semidefinite matrix on its range, determined with its diagonal scaled to one."""
+    values, vectors, scale = scaled_eigh(matrix)
+    keep = values > tol * values[-1]
+    return np.asarray((vectors[:, keep] / values[keep]) @ vectors[:, keep].T / np.outer(scale, scale))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The standard errors of margins, from each threshold of a metric.
+
+
+@dataclass(frozen=True)
+class SideErrors:
+    """The standard errors of margins, without the common scale of all margins, which changes no side.
+
+    Margins are linear in M, the thresholds and the strictness of annotators, so the scale has the information
+    of a step along all of these, and is independent, to first order, of the rest.
+    """
+
+    moves: MarginMoves
+    n_cuts: int
+    n_annotators: int
+    covariance: FloatArray
+    of_scale: float
+
+    @classmethod
+    def of(cls, fit: Fit, seen: Judgements) -> SideErrors:
+        """The errors of the margins of a fit to these judgements; attached comparisons are left out."""
+        moves = MarginMoves(fit.metric, seen, comparison_noise=fit.relative_noise)
+        chosen, number = representatives(seen.weights, moves.mean_squares(seen.data))
+        if len(chosen) < len(seen):
+            seen = seen.take(chosen)
+            seen = seen.with_weights(number * seen.weights)
+        table, taus = table_of(fit, seen), fit.metric.thresholds if seen.n_thresholds else ()
+        likelihood = LabelLikelihood(
+            moves.rows(seen.data),
+            Outcomes.of(seen),
+            seen.weights,
+            fit.metric.noise,
+            score(fit, seen).flip_rate,
+            precision=0.0 if table is None else table.width**-2.0,
+            gradients=moves.on_matrix,
+            n_on_matrix=len(moves.matrix),
+        )
+        parameters = np.concatenate([moves.matrix, taus, () if table is None else table.strictness])
+        information = likelihood.fisher(parameters, likelihood.shares)
+        of_scale = float(parameters @ (information - likelihood.of_prior) @ parameters)
+        n_annotators = 0 if table is None else len(table)
+        return cls(moves, len(taus), n_annotators, pseudo_inverse(information), 1.0 / max(of_scale, TINY))
+
+    def at(self, data: Array, margins: FloatArray, annotators: IndexArray | None = None) -> FloatArray:
+        """The error of each of these margins, (n, cuts)."""
+        variances, n = np.empty(margins.shape), len(self.moves.matrix)
+        covariance, cuts = self.covariance, slice(n, n + self.n_cuts)
+        for where, along in by_legs(self.moves.rows(data), self.moves.on_matrix):
+            slopes = np.hstack([along, np.zeros((len(along), self.n_cuts + self.n_annotators))])
+            if annotators is not None and self.n_annotators:
+                slopes[np.arange(len(along)), cuts.stop + annotators[where]] = -1.0
+            spread = slopes @ covariance
+            variances[where] = np.einsum("ij,ij->i", spread, slopes)[:, None]
+            if self.n_cuts:
+                variances[where] += np.diag(covariance)[cuts] - 2.0 * spread[:, cuts]
+        return np.sqrt(np.maximum(np.maximum(variances, 0.0) - self.of_scale * margins**2, 0.0))

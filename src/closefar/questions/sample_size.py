@@ -28,18 +28,17 @@ from sklearn.utils import check_random_state
 from closefar import packed
 from closefar.arrays import FloatArray
 from closefar.errors import InvalidValueError, either, setting
-from closefar.fitting import Fit, Fitted, count_uncertain, without_penalty
+from closefar.fitting import Fit, Fitted, without_penalty
 from closefar.judgements import Judgements, Kind, find_points
-from closefar.model import Metric, Scored
+from closefar.model import Metric
 from closefar.model.factors import root_of
 from closefar.noise import has_flips
-from closefar.questions.likelihood import LabelLikelihood, LabelTerms, Optimum
-from closefar.questions.moves import RankMoves
+from closefar.questions.likelihood import LabelLikelihood, LabelTerms, Optimum, RankMoves
 from closefar.rows import RowSource, rows_of
 from closefar.theory import parameter_bound, sample_size
 
 _DRAWS = 1000  # a quantile of 95% is then one of 93.6 to 96.4%
-_LEAST_UNCERTAIN = 1.0  # uncertain labels per parameter of a pilot: with fewer, no plan is possible
+_PLANNED_UNCERTAIN = 1.0  # uncertain labels per parameter of a pilot: with fewer, no plan is possible
 _ROUGH_UNCERTAIN = 5.0  # with fewer, a plan is rough: the factor below is 1.4 for the loss
 
 # The error falls as N to minus this power; with U uncertain labels per parameter it is 1 + a / U + b / U^2 times that.
@@ -196,12 +195,8 @@ def plan_sample_size(
     _check_pilot(fit, float(likelihood.shares @ terms.loss))
     moves, hessian, covariance = _local_model(optimum, likelihood, terms)
     n, p = len(pilot), moves.shape[1]
-    if n <= p:
-        noun, get = _words(fit.kind)
-        raise ValueError(f"the pilot must have more {noun} than its metric has parameters ({p}); got {n}. {get} more.")
     is_plain = fit.kind is Kind.CLOSE_FAR
-    n_uncertain = count_uncertain(Scored.by(metric, pilot)) if is_plain else fit.statistics.uncertain_labels
-    uncertain = _check_uncertain(n_uncertain / fit.statistics.n_parameters, n, fit.kind)
+    uncertain = _check_uncertain(fit.statistics.uncertain_per_parameter, n, fit.kind)
     inverse = np.linalg.pinv(hessian, hermitian=True)
     n_parameters = float(np.sum(inverse * covariance))
     normal = np.random.default_rng(check_random_state(random_state).randint(2**31)).standard_normal((p, _DRAWS))
@@ -235,7 +230,7 @@ def _plain_fit(fit: Fit, pairs: Any, labels: Any) -> tuple[Fit, Judgements]:
     """The fit without its penalty, and the pilot with the class weights of the fit alone."""
     pilot = fit.read_or_training(pairs, labels)
     pilot = pilot.with_weights(np.ones(len(pilot)))
-    if fit.alpha > 0 and not fit.settings.fit_origin:
+    if not fit.settings.fit_origin:
         fit = without_penalty(fit, pilot, class_weight=fit.settings.class_weight)
     return fit, pilot.weighted(fit.settings.class_weight)
 
@@ -262,11 +257,11 @@ def _words(kind: Kind) -> tuple[str, str]:
 
 
 def _check_uncertain(uncertain: float, n: int, kind: Kind = Kind.CLOSE_FAR) -> float:
-    if uncertain < _LEAST_UNCERTAIN:
+    if uncertain < _PLANNED_UNCERTAIN:
         noun, get = _words(kind)
-        needed = math.ceil(2.0 * n * _LEAST_UNCERTAIN / max(uncertain, 0.1))
+        needed = math.ceil(2.0 * n * _PLANNED_UNCERTAIN / max(uncertain, 0.1))
         raise ValueError(
-            f"the pilot must have at least {_LEAST_UNCERTAIN:g} uncertain label per parameter; got {uncertain:.2f} "
+            f"the pilot must have at least {_PLANNED_UNCERTAIN:g} uncertain label per parameter; got {uncertain:.2f} "
             f"(the sum of 4 p (1 - p) over {n:,} labels, over the number of parameters). {get} more {noun} first, "
             f"about {needed:,} in total, or fit with a smaller rank."
         )

@@ -14,10 +14,10 @@ from closefar.fitting import AnnotatorVerdict, Fit
 from closefar.judgements import Kind
 from closefar.model import ZERO, Metric, loadings
 
-# In characters, which fit into a terminal of 80, and in lines.
-_WIDTH = 78
-_MOST_DIRECTIONS = 10
-_MOST_LOADINGS = 5
+# Limits of the display: characters, which fit into a terminal of 80, and lines.
+_SUMMARY_WIDTH = 78
+_DIRECTIONS_SHOWN = 10  # lines
+_LOADINGS_SHOWN = 5  # lines
 
 # The share of judgements other than the most probable one; a neighbouring level is no mistake.
 _WRONG = {Kind.LEVELS: "Expected error rate"}
@@ -53,19 +53,19 @@ def _summarize(fit: Fit, say: Callable[[str], str]) -> str:
             f"{statistics.uncertain_per_parameter:.1f} per parameter",
         ),
     ]
-    lines = [_TITLES[fit.kind].center(_WIDTH), "=" * _WIDTH]
+    lines = [_TITLES[fit.kind].center(_SUMMARY_WIDTH), "=" * _SUMMARY_WIDTH]
     for left, left_value, right, right_value in cells:
         lines.append(f"{left}:{left_value:>{35 - len(left)}}    {right}:{right_value:>{37 - len(right)}}")
     for sentence in _more_sentences(fit):
-        lines += textwrap.wrap(sentence, _WIDTH)
+        lines += textwrap.wrap(sentence, _SUMMARY_WIDTH)
     if fit.engine:
-        lines += textwrap.wrap(f"Engine: {fit.engine}", _WIDTH)
-    lines += ["-" * _WIDTH, *textwrap.wrap(say(certificate.status), _WIDTH)]
+        lines += textwrap.wrap(f"Engine: {fit.engine}", _SUMMARY_WIDTH)
+    lines += ["-" * _SUMMARY_WIDTH, *textwrap.wrap(say(certificate.status), _SUMMARY_WIDTH)]
     for result in (fit.choice, fit.baseline):
-        lines += [] if result is None else textwrap.wrap(say(result.sentence), _WIDTH)
-    lines += ["-" * _WIDTH]
-    lines += [*describe_directions(metric), "-" * _WIDTH]
-    lines += [*_loadings(metric, np.array(statistics.column_scales)), "=" * _WIDTH]
+        lines += [] if result is None else textwrap.wrap(say(result.sentence), _SUMMARY_WIDTH)
+    lines += ["-" * _SUMMARY_WIDTH]
+    lines += [*describe_directions(metric), "-" * _SUMMARY_WIDTH]
+    lines += [*_loadings(metric, np.array(statistics.column_scales)), "=" * _SUMMARY_WIDTH]
     return "\n".join(lines)
 
 
@@ -143,11 +143,11 @@ def describe_directions(metric: Metric) -> list[str]:
     tau = "" if not metric.thresholds else "/ tau" if len(metric.thresholds) == 1 else "/ tau_1"
     first = metric.thresholds[0] if metric.thresholds else 0.0
     lines = [f"{'Direction':<10}{found.measure.capitalize():>25}{tau:>13}{'explains':>14}{'cumulative':>16}"]
-    for index, value in enumerate(found.values[:_MOST_DIRECTIONS]):
+    for index, value in enumerate(found.values[:_DIRECTIONS_SHOWN]):
         ratio = f"{value / first:.6g}" if first > 0 else "-" if tau else ""
         share, sum_of_shares = f"{found.shares[index]:.1%}", f"{cumulative[index]:.1%}"
         lines.append(f"{index + 1:<10}{value:>25.6g}{ratio:>13}{share:>14}{sum_of_shares:>16}")
-    left = metric.rank - _MOST_DIRECTIONS
+    left = metric.rank - _DIRECTIONS_SHOWN
     return [*lines, f"... and {left} weaker"] if left > 0 else lines
 
 
@@ -157,7 +157,7 @@ def _loadings(metric: Metric, scales: FloatArray) -> list[str]:
         return ["There are no directions."]
     found = metric.directions()
     direction = loadings(found.columns[:, :1], scales)[:, 0]
-    order = np.argsort(-np.abs(direction), kind="stable")[:_MOST_LOADINGS]
+    order = np.argsort(-np.abs(direction), kind="stable")[:_LOADINGS_SHOWN]
     explains = f" explains {found.shares[0]:.1%} of the {found.measure}" if found.is_data_scale else ""
     lines = [f"Direction 1{explains}. Its largest loadings:"]
     return lines + [f"  {metric.column_names[index]:<50.50}{direction[index]:>+12.4f}" for index in order]

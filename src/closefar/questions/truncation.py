@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -157,17 +157,9 @@ class TruncationPath(Sequence[TruncationStep]):
     def __len__(self) -> int:
         return len(self.steps)
 
-    @overload
-    def __getitem__(self, k: int) -> TruncationStep: ...
-
-    @overload
-    def __getitem__(self, k: slice) -> tuple[TruncationStep, ...]: ...
-
-    def __getitem__(self, k: int | slice) -> TruncationStep | tuple[TruncationStep, ...]:
+    def __getitem__(self, k: Any) -> Any:
+        """The step of rank k, or a tuple of them."""
         return self.steps[k]
-
-    def __iter__(self) -> Iterator[TruncationStep]:
-        return iter(self.steps)
 
     def __str__(self) -> str:
         columns = {
@@ -300,7 +292,7 @@ def _path(
 class _Cut:
     """Judgements with z'M_k z for k = 0, ..., rank, for a metric truncated to its first k directions.
 
-    Of comparisons it is the difference of both legs.  `longest` is the largest squared length of a difference in the
+    For comparisons it is the difference of both legs.  `longest` is the largest squared length of a difference in the
     scale of the directions.
     """
 
