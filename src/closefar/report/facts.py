@@ -32,12 +32,12 @@ from closefar.fitting import (
     Scores,
     Tried,
     count_parameters,
+    join_scores,
     measured_statistics,
     refit_part,
     score,
 )
 from closefar.fitting import fit as fit_to
-from closefar.fitting import join_scores
 from closefar.judgements import (
     Judgements,
     Kind,
