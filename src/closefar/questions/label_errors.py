@@ -35,7 +35,7 @@ from closefar.fitting import (
     count_parameters,
     fit_from,
     is_near_parts,
-    joined,
+    join_scores,
     refit_part,
     score,
 )
@@ -557,7 +557,7 @@ def judge_sides(
         known = SideErrors.of(fit, judgements.take(train).counted())
         errors[test] = known.at(scores.judgements.data, _margins(scores), who)
         is_new[test] = not _overlap(train, test)
-    return Verdicts.of(joined(judgements, [part[1:] for part in parts]), errors, is_new)
+    return Verdicts.of(join_scores(judgements, [part[1:] for part in parts]), errors, is_new)
 
 
 def unseen_scores(
@@ -572,7 +572,9 @@ def unseen_scores(
         return None
     judgements = replace(judgements, comparisons=None)
     parts = _scored(learn, judgements, apart, n_jobs)
-    return joined(judgements, [part[1:] for part in parts]).take(np.unique(np.concatenate([test for _, test in apart])))
+    return join_scores(judgements, [part[1:] for part in parts]).take(
+        np.unique(np.concatenate([test for _, test in apart]))
+    )
 
 
 def _scored(
