@@ -11,6 +11,7 @@ from closefar.rows import (
     Coordinates,
     Differences,
     RowSource,
+    StreamedRows,
     blocks,
     factor_in_rows,
     find_coordinates,
@@ -324,3 +325,27 @@ def test_coordinates_are_plain():
     assert coordinates.n_directions == 2
     with pytest.raises(FrozenInstanceError):
         coordinates.offset = np.zeros(2)
+
+
+class StoredChunks:
+    """Rows of a file in two chunks, which are read from the first on."""
+
+    def __init__(self, rows):
+        self.rows, self.shape, self.dtype, self.starts = rows, rows.shape, rows.dtype, np.array([0])
+
+    def read_from(self, start):
+        half = len(self.rows) // 2
+        yield from (self.rows[start:half].T, self.rows[half:].T)
+
+    def close(self):
+        pass
+
+
+def test_a_file_in_single_precision_can_be_read_as_it_is_stored():
+    stored = Z.astype(np.float32)
+    rows = StreamedRows(StoredChunks(stored))
+    single, where = rows.in_single(), slice(1, N - 1)
+    assert (rows.read(where).dtype, single.read(where).dtype) == (np.float64, np.float32)
+    np.testing.assert_array_equal(single.read(where).T, stored[where])
+    np.testing.assert_array_equal(rows.read(where).T, stored[where])
+    assert StreamedRows(StoredChunks(Z)).in_single() is None

@@ -73,7 +73,7 @@ class Cells(NamedTuple):
         return low, up, np.append(thresholds[self.n_taus :], 0.0)
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class GradedCurvature(Curvature):
     """The second derivatives in the lower and the upper end of each row's interval, from which all others follow.
 
@@ -196,7 +196,6 @@ def _split_losses(noise: Noise, a: Array, b: Array, on_width: Sequence[Array], o
     return IntervalTerms(*first) if order < 2 else IntervalTerms(*first, bend_a[0] + bend, -bend, bend_b[0] + bend)
 
 
-@dataclass(eq=False)
 class Graded(Likelihood):
     """P(level k) = Phi(q - tau_k) - Phi(q - tau_(k+1)) of pairs with squared distance q, tau_0 = -inf, tau_K = inf.
 
@@ -220,17 +219,21 @@ class Graded(Likelihood):
         1 / (width^2 W), where W is the sum of the weights before they were divided by it.
     """
 
-    noise: Noise
-    codes: Array
-    weights: Array
-    n_levels: int
-    groups: Array = None
-    n_groups: int = 0
-    precision: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.least = np.append(np.zeros(self.n_levels - 1), np.full(self.n_groups, -np.inf))
-        self.row_arrays = (self.codes, self.weights) if self.groups is None else (self.codes, self.weights, self.groups)
+    def __init__(
+        self,
+        noise: Noise,
+        codes: Array,
+        weights: Array,
+        n_levels: int,
+        groups: Array = None,
+        n_groups: int = 0,
+        precision: float = 0.0,
+    ) -> None:
+        self.noise, self.precision = noise, precision
+        self.codes, self.weights, self.groups = codes, weights, groups
+        self.n_levels, self.n_groups = n_levels, n_groups
+        self.least = np.append(np.zeros(n_levels - 1), np.full(n_groups, -np.inf))
+        self.row_arrays = (codes, weights) if groups is None else (codes, weights, groups)
 
     def with_arrays(self, codes: Array, weights: Array, groups: Array = None) -> Graded:
         return Graded(self.noise, codes, weights, self.n_levels, groups, self.n_groups, self.precision)

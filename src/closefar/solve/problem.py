@@ -281,8 +281,8 @@ class Objective:
     def mean_and_spread(self, squared: Array) -> tuple[float, float]:
         """Return the weighted mean and standard deviation of squared distances."""
         mean = self.source.dot(self.likelihood.weights, squared)
-        deviations = self.source.map(_square, squared - mean)
-        return mean, float(np.sqrt(self.source.dot(self.likelihood.weights, deviations)))
+        squares = self.source.product(squared - mean, squared - mean)
+        return mean, float(np.sqrt(self.source.dot(self.likelihood.weights, squares)))
 
     def loss_and_gradient(self, matrix: FloatArray, thresholds: FloatArray) -> tuple[Evaluation, FloatArray]:
         """Return the risk of a metric, with its curvature, and dR/dM: one pass."""
@@ -364,10 +364,6 @@ def _random_rows(n: int, share: float, rng: np.random.Generator) -> IndexArray:
         return np.flatnonzero(rng.random(n) < share)
     drawn = np.sort(rng.integers(n, size=rng.binomial(n, share)))
     return drawn[np.diff(drawn, prepend=-1) > 0]
-
-
-def _square(values: Array) -> Array:
-    return values**2
 
 
 # ---------------------------------------------------------------------------------------------------------------------
