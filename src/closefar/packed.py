@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from closefar.arrays import Array, FloatArray
 
-
 __all__ = [
     "fill_products",
     "form_gradients",
