@@ -15,12 +15,12 @@ from scipy.stats import chi2
 from closefar.arrays import Array, FloatArray, to_numpy
 from closefar.errors import setting
 from closefar.fitting.progress import Checkpoint, ShownSteps, display
-from closefar.fitting.result import ComparisonNoise, FitStatistics, NoiseChoice, sums_of_margins
+from closefar.fitting.result import ComparisonNoise, FitStatistics, NoiseChoice
 from closefar.fitting.settings import Settings
 from closefar.judgements import Judgements, Kind
 from closefar.model import Metric
 from closefar.model.thresholds import one_rate
-from closefar.noise import FlipRate, Noise, label_losses
+from closefar.noise import FlipRate, Noise, label_losses, with_flips
 from closefar.packed import packed_size
 from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, second_moment, unit_free
 from closefar.solve import (
@@ -416,13 +416,39 @@ class Solved:
 
     def statistics(self, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
         """The statistics of the judgements, in one sweep over their squared distances."""
-        sums = partial(sums_of_margins, noise=self.noise, threshold=self.threshold)
+        sums = partial(_sums_of_margins, noise=self.noise, threshold=self.threshold)
         judgements, rows = self.judgements, self.rows
         weights = () if judgements.is_uniform else (judgements.shares_in(rows),)
         parts = rows.parts(sums, self.solution.squared, judgements.signs_in(rows), *weights)
-        return FitStatistics.from_sums(
-            np.sum(parts, axis=0), len(judgements), one_rate(self.flip_rate), column_scales, n_parameters
+        total, squares, far, right, wrong, doubt = np.sum(parts, axis=0).tolist()
+        shares = [share for share in (far / total, 1.0 - far / total) if share > 0.0]
+        return FitStatistics(
+            n_pairs=len(judgements),
+            share_far=far / total,
+            null_loss=-sum(share * math.log(share) for share in shares),
+            accuracy=right / total,
+            wrong_share=float(with_flips(wrong / total, one_rate(self.flip_rate))),
+            column_scales=tuple(column_scales.tolist()),
+            n_parameters=n_parameters,
+            uncertain_labels=total / squares * doubt,
         )
+
+
+def _sums_of_margins(
+    squared: Array, signs: Array, weights: Array = None, *, noise: Noise, threshold: float
+) -> FloatArray:
+    """The weights of some judgements, their squares, and the weights times each statistic; by default they are one."""
+    xp = array_namespace(squared)
+    margin = squared - threshold
+    rarer = noise.cdf(-xp.abs(margin))
+    is_far = signs > 0
+    indicators = [xp.astype(each, xp.float64) for each in (is_far, (margin >= 0) == is_far)]
+    statistics = [*indicators, rarer, 4.0 * rarer * (1.0 - rarer)]
+    if weights is None:
+        n = float(margin.shape[0])
+        return np.array([n, n, *(float(xp.sum(each)) for each in statistics)])
+    sums = (float(xp.vecdot(weights, each)) for each in (xp.ones_like(rarer), weights, *statistics))
+    return np.array(list(sums))
 
 
 def most_likely(solved: dict[str, Solved]) -> NoiseChoice:

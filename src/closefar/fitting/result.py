@@ -9,17 +9,16 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from array_api_compat import array_namespace
 from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from closefar.arrays import Array, FloatArray, IndexArray
+from closefar.arrays import FloatArray, IndexArray
 from closefar.errors import setting
 from closefar.fitting.settings import Settings
 from closefar.judgements import Columns, Judgements, Kind, Sides
 from closefar.model import Metric, Scored, ScoredLevels
-from closefar.noise import FlipRate, Noise, with_flips
+from closefar.noise import FlipRate
 from closefar.plain import data_frame, format_table
 from closefar.solve import Certificate, FitStep, Outcome, OutOfTime, supervisor
 
@@ -81,42 +80,6 @@ class FitStatistics:
     def uncertain_per_parameter(self) -> float:
         """Uncertain labels per parameter; below about ten, large-sample approximations may fail."""
         return self.uncertain_labels / self.n_parameters
-
-    @classmethod
-    def from_sums(
-        cls, sums: FloatArray, n_pairs: int, flip_rate: float, column_scales: FloatArray, n_parameters: int
-    ) -> FitStatistics:
-        """The statistics from `sums_of_margins` of all judgements."""
-        total, squares, far, right, wrong, doubt = sums.tolist()
-        share_far = far / total
-        shares = [share for share in (share_far, 1.0 - share_far) if share > 0.0]
-        return cls(
-            n_pairs=n_pairs,
-            share_far=share_far,
-            null_loss=-sum(share * math.log(share) for share in shares),
-            accuracy=right / total,
-            wrong_share=float(with_flips(wrong / total, flip_rate)),
-            column_scales=tuple(column_scales.tolist()),
-            n_parameters=n_parameters,
-            uncertain_labels=total / squares * doubt,
-        )
-
-
-def sums_of_margins(
-    squared: Array, signs: Array, weights: Array = None, *, noise: Noise, threshold: float
-) -> FloatArray:
-    """The weights of some judgements, their squares, and the weights times each statistic; by default they are one."""
-    xp = array_namespace(squared)
-    margin = squared - threshold
-    rarer = noise.cdf(-xp.abs(margin))
-    is_far = signs > 0
-    indicators = [xp.astype(each, xp.float64) for each in (is_far, (margin >= 0) == is_far)]
-    statistics = [*indicators, rarer, 4.0 * rarer * (1.0 - rarer)]
-    if weights is None:
-        n = float(margin.shape[0])
-        return np.array([n, n, *(float(xp.sum(each)) for each in statistics)])
-    sums = (float(xp.vecdot(weights, each)) for each in (xp.ones_like(rarer), weights, *statistics))
-    return np.array(list(sums))
 
 
 class IdentifiabilityWarning(ConvergenceWarning):  # type: ignore[misc]
