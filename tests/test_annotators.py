@@ -7,7 +7,7 @@ import pytest
 
 import closefar as cf
 from closefar.datasets import solve_noise_scale
-from closefar.fitting import AnnotatorVerdict, Settings, fit
+from closefar.fitting import AnnotatorVerdict
 from closefar.fitting.fitting import kappas, same_pairs
 from closefar.fitting.problem import _best_width
 from closefar.noise import NOISES
@@ -129,7 +129,7 @@ def test_the_width_of_the_prior_is_estimated_or_given():
     assert estimated.width == pytest.approx(strictness.std(), rel=0.35)
     learner = cf.LinearMetricLearner(**PAPER)
     judgements = learner.read(z, codes, annotators=who)
-    narrow = fit(judgements, Settings.of(learner, strictness_width=0.1)).annotators
+    narrow = learner.fit_to(judgements, limits={"strictness_width": 0.1}).annotators_
     assert narrow.width == 0.1
     assert np.abs(narrow.strictness).max() < 0.2 * np.abs(estimated.strictness).max()
     # Relative to the typical annotator: with a free threshold the prior makes their sum zero.

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 # Which judgements a table holds, two labels, levels or comparisons, and what is said of them on the screen.
 
 
-_MOST_NUMBERED = 21  # that numbers are treated as without --levels: 0 to 20
+_MOST_UNORDERED = 21  # that numbers are treated as without --levels: 0 to 20
 _MOST_WORDS = 5  # named in a message, which is one line
 
 # Labels, in lower case, of which it is clear which one is far.
@@ -108,9 +108,9 @@ def _words_in_order(counts: dict[str, int], far: str | None, levels: tuple[str, 
             "another with --label, or give all labels from closest to farthest with --levels."
         )
     levels = tuple(sorted(words, key=float))
-    if len(levels) > _MOST_NUMBERED:
+    if len(levels) > _MOST_UNORDERED:
         raise ValueError(
-            f"numbers are treated as levels if there are at most {_MOST_NUMBERED} different ones; got {len(levels)}: "
+            f"numbers are treated as levels if there are at most {_MOST_UNORDERED} different ones; got {len(levels)}: "
             f"{_named(counts, levels)}. Round them to fewer levels, or list them all with --levels."
         )
     if far is not None:

@@ -263,12 +263,9 @@ class MetricLearner(
             with shown.stage(f"reading the {noun}"):
                 judgements = self._read(*given, **(judged or {}))
             groups = None if groups is None else resolve_groups(groups, judgements.data)
-            settings, columns = Settings.of(self, **limits), Columns.of(self, feature_names)
             start = self._start(judgements) if self.warm_start else None
-            self.fit_ = fit(judgements, settings, start=start, columns=columns, groups=groups, checkpoint=kept)
-            self.n_features_in_ = judgements.n_columns
-            if columns.names_in_data is not None:
-                self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
+            columns = Columns.of(self, feature_names)
+            self.fit_to(judgements, start=start, columns=columns, groups=groups, checkpoint=kept, limits=limits)
         self.fit_.warn(stacklevel=3)
         return self
 
@@ -278,6 +275,28 @@ class MetricLearner(
         if last is None or len(last.factor) != self.n_features_in_ or len(last.thresholds) != judgements.n_thresholds:
             return None
         return last
+
+    def fit_to(
+        self,
+        judgements: Judgements,
+        *,
+        start: Metric | None = None,
+        columns: Columns | None = None,
+        groups: Any = None,
+        checkpoint: Checkpoint | None = None,
+        limits: dict[str, Any] | None = None,
+    ) -> Self:
+        """Learn from validated judgements, without warnings; `limits` are settings that are not parameters."""
+        settings = Settings.of(self, **(limits or {}))
+        self.fit_ = fit(judgements, settings, start=start, columns=columns, groups=groups, checkpoint=checkpoint)
+        self.n_features_in_ = judgements.n_columns
+        if columns is not None and columns.names_in_data is not None:
+            self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
+        return self
+
+    def learn(self, judgements: Judgements) -> Fit:
+        """Return the fit to validated judgements, without storing it."""
+        return fit(judgements, Settings.of(self))
 
     def read(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, annotators: Any = None, comparisons: Any = None
