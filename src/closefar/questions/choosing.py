@@ -510,9 +510,10 @@ def _find_best(bounds: FloatArray, wanted: BoolArray, known: _Known, answers: An
 
 _METHODS = ("information", "uncertainty", "random")
 
-# Among more candidates than this, a random sample is looked at; levels take longer.  With 300,000 candidates of 10 columns
-# for each batch of 20, metrics learned from samples of 8,192 had errors at most as large as those learned from a
-# shortlist of what seemed to teach most of all: 0.14 against 0.15 after 300 answers, and 0.21 against 0.35 with flips.
+# Among more candidates than this, a random sample is looked at; levels take longer.  With 300,000 candidates of 10
+# columns for each batch of 20, metrics learned from samples of 8,192 had errors at most as large as those learned
+# from a shortlist of what seemed to teach most of all: 0.14 against 0.15 after 300 answers, and 0.21 against 0.35
+# with flips.
 _MOST_SCREENED, _MOST_SCREENED_LEVELS = 8192, 2048
 
 # People slip at any distance, in about one answer of twenty: a fit may not know it yet, and a choice that trusts every
