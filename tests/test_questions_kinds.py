@@ -571,7 +571,7 @@ def test_what_makes_no_sense_for_a_kind_is_refused_in_a_sentence(learners):
     with pytest.raises(ValueError, match=r"Use dichotomy\(k\)"):
         cf.confidence(learners["levels"]).probability_far(SAMPLE.z[:2])
     for judged in ("triplets", "comparisons"):
-        with pytest.raises(ValueError, match=r'judged must be "pairs" or, with comparisons'):
+        with pytest.raises(ValueError, match=r'judged must be "pairs" or, with both pairs and comparisons'):
             cf.find_label_errors(cf.LinearMetricLearner(**PAPER), SAMPLE.z, SAMPLE.far, judged=judged)
     with pytest.raises(ValueError, match="class_weight must be None"):
         cf.find_label_errors(cf.OrdinalMetricLearner(class_weight="balanced", **PAPER), SAMPLE.z, SAMPLE.levels)

@@ -51,7 +51,8 @@ def optimum(learner):
 
 
 def likelihood_of(optimum, flip_rate=0.0):
-    return LabelLikelihood.of(optimum, Judgements.of_signs(Z, LABELS), cf.noise.get_noise("logistic"), flip_rate)
+    noise, n_rates = cf.noise.get_noise("logistic"), int(flip_rate is None)
+    return LabelLikelihood.of(optimum, Judgements.of_signs(Z, LABELS), noise, flip_rate, n_rates)
 
 
 def spread_of(optimum, groups, repeats):
