@@ -369,7 +369,7 @@ CASES |= {
     "comparisons without a header": (
         _edit("triplets.csv", lambda text: text.split("\n", 1)[1]),
         _COMPARED,
-        ["triplets.csv", "name the columns"],
+        ["triplets.csv", "ids are not among the points", "row 2"],
     ),
     "comparisons in UTF-16": (_utf16_triplets, _COMPARED, ["UTF-8"]),
     "mixed separators, comparisons": (

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import TableError
+from closefar.tables.files import Table, open_table, read_table
 from closefar.tables.pair_table import PairTable
 from closefar.tables.pairs import (
     Pairs,
@@ -21,7 +22,6 @@ from closefar.tables.recorded_format import check_recorded, connect_to_read, cre
 from closefar.tables.recorded_points import RawPoints, fingerprint_columns, point_differences, read_raw_points
 from closefar.tables.recorded_source import recorded_task
 from closefar.tables.source import Source
-from closefar.tables.table import Table, open_table, read_table
 from closefar.tables.writing import csv_parts, encode_table, write_table
 
 if TYPE_CHECKING:

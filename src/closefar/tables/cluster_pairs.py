@@ -17,13 +17,12 @@ from closefar.judgements.tuples import unchecked_tuples
 from closefar.tables.chunks import TableChunks
 from closefar.tables.encoding import Encoding, Features
 from closefar.tables.errors import EmptyTableError, TableError, in_words_of_python
+from closefar.tables.files import ParquetFile, TableFile, open_table
 from closefar.tables.indexed_pairs import check_row_numbers, chosen_columns, row_numbers_in
 from closefar.tables.opening import find_roles, rows_of_file
 from closefar.tables.pair_file import coded, natural
 from closefar.tables.pair_table import TableRows
-from closefar.tables.parquet import ParquetFile
 from closefar.tables.source import Roles, Source, find_id_roles
-from closefar.tables.table import TableFile, open_table
 
 _PARTITION_BYTES = 1 << 27  # of numbers in double precision; a larger file is several partitions
 

@@ -11,9 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.errors import setting
-from closefar.tables.arrow import chained, decoded, exact_integers, fixed_width, string_array, texts_of, trimmed
 from closefar.tables.errors import Place, TableError, counted, quoted
-from closefar.tables.values import to_text
+from closefar.tables.values import (
+    chained,
+    decoded,
+    exact_integers,
+    fixed_width,
+    string_array,
+    texts_of,
+    to_text,
+    trimmed,
+)
 
 _MOST_GAPS = 4  # integers that span more than this many times their number are hashed; a table of them would be large
 

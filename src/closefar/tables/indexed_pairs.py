@@ -13,13 +13,12 @@ from closefar.arrays import FloatArray
 from closefar.judgements import Tuples
 from closefar.tables.encoding import Encoding, Features
 from closefar.tables.errors import Place, TableError, quoted
+from closefar.tables.files import TableFile, loading, open_table
 from closefar.tables.ids import Ids
 from closefar.tables.join import read_id_pairs
-from closefar.tables.numpy_files import loading
 from closefar.tables.pair_file import coded
 from closefar.tables.pair_table import TableRows
 from closefar.tables.source import Source, find_id_roles
-from closefar.tables.table import TableFile, open_table
 
 _MOST_INT32 = np.iinfo(np.int32).max
 

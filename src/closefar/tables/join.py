@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
 from closefar.errors import setting
-from closefar.tables.arrow import texts_of
 from closefar.tables.encoding import Encoding, Features
 from closefar.tables.errors import Place, TableError, counted, listed, quoted
+from closefar.tables.files import TableFile, open_table
 from closefar.tables.ids import Ids, are_among, as_id_column, check_ids, codes_of_ids, ids_of_pairs, row_numbers
 from closefar.tables.pair_table import PairTable, TableRows
 from closefar.tables.source import (
@@ -33,8 +33,7 @@ from closefar.tables.source import (
     find_single_roles,
     place_of_sides,
 )
-from closefar.tables.table import TableFile, open_table
-from closefar.tables.values import codes_of, distinct, is_number
+from closefar.tables.values import codes_of, distinct, is_number, texts_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Points with ids, and where among them the ids of other rows are.

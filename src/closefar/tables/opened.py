@@ -14,13 +14,12 @@ from closefar.judgements import CodedLabels
 from closefar.tables.cluster_pairs import ClusterPairs, open_on_cluster
 from closefar.tables.encoding import Encoding, Features
 from closefar.tables.errors import TableError, in_words_of_python
+from closefar.tables.files import loading, open_table
 from closefar.tables.indexed_pairs import IndexedPairs, open_id_pairs, open_index_pairs
 from closefar.tables.inputs import InputList
-from closefar.tables.numpy_files import loading
 from closefar.tables.opening import open_source
 from closefar.tables.pair_file import PairFile, natural
 from closefar.tables.source import Source, find_annotator_like, find_label, find_sides
-from closefar.tables.table import open_table
 
 File = str | os.PathLike[str]
 

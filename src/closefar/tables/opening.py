@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.judgements import CodedLabels
-from closefar.tables.chunks import FileColumns, TableChunks
+from closefar.tables.chunks import FileColumns, NumpyChunks, SpooledFile, TableChunks
 from closefar.tables.delimited import DelimitedFile
 from closefar.tables.encoding import Encoding, Features
 from closefar.tables.errors import TableError
+from closefar.tables.files import ParquetFile, TableFile, open_table
 from closefar.tables.ids import Ids, ids_of_pairs
-from closefar.tables.numpy_chunks import NumpyChunks
 from closefar.tables.pair_file import PairFile, coded
 from closefar.tables.pair_table import TableRows, note_constant
-from closefar.tables.parquet import ParquetFile
 from closefar.tables.source import (
     Roles,
     Source,
@@ -29,8 +28,6 @@ from closefar.tables.source import (
     place_of_sides,
     require_label,
 )
-from closefar.tables.spooled import SpooledFile
-from closefar.tables.table import TableFile, open_table
 from closefar.tables.values import to_text
 
 

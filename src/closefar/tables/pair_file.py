@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from closefar.arrays import Array, FloatArray
 from closefar.judgements import CodedLabels
 from closefar.rows import Chunks, StreamedRows
-from closefar.tables.arrow import fixed_width, texts_of
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import in_words_of_python
 from closefar.tables.ids import Ids
-from closefar.tables.values import is_number
+from closefar.tables.values import fixed_width, is_number, texts_of
 
 _BYTES = np.iinfo(np.int8).max
 

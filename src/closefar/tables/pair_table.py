@@ -13,9 +13,9 @@ from closefar.arrays import LEGS, FloatArray
 from closefar.errors import either, setting
 from closefar.tables.encoding import Category, Encoding
 from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
+from closefar.tables.files import TableFile
 from closefar.tables.ids import Ids
 from closefar.tables.recorded_file import RecordedFile
-from closefar.tables.table import TableFile
 from closefar.tables.values import is_missing, is_number, to_text
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.arrow import release_memory
+from closefar.tables.chunks import is_large
 from closefar.tables.encoding import Encoding, Features
+from closefar.tables.files import open_table
 from closefar.tables.ids import Ids
 from closefar.tables.join import read_id_pairs, read_identified, read_rows
 from closefar.tables.pair_table import PairTable, note_left_out
 from closefar.tables.recorded_source import as_recorded
-from closefar.tables.sizes import is_large
 from closefar.tables.source import Source, find_id
-from closefar.tables.table import open_table
+from closefar.tables.values import release_memory
 
 if TYPE_CHECKING:
     from closefar.tables.pair_file import PairFile

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.tables.arrow import load_arrow
 from closefar.tables.errors import Place, TableError, counted
 from closefar.tables.ids import as_id_column
 from closefar.tables.inputs import Input
 from closefar.tables.recorded import RecordedAnswers, read_recorded
-from closefar.tables.values import MissingValues, to_text
+from closefar.tables.values import MissingValues, load_arrow, to_text
 
 _PAIRS, _TRIPLETS = ("first", "second", "label"), ("point", "left", "right", "answer")
 

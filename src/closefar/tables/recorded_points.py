@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.tables.errors import Place, TableError, counted, listed, quoted
+from closefar.tables.files import open_table
 from closefar.tables.ids import Ids, check_ids, codes_of_ids, row_numbers
 from closefar.tables.join import IdentifiedPoints
 from closefar.tables.source import find_id
-from closefar.tables.table import open_table
 from closefar.tables.values import to_text
 
 _MOST_NAMED = 3

@@ -9,12 +9,12 @@ from typing import Any
 
 from closefar.tables.encoding import Features
 from closefar.tables.errors import TableError
+from closefar.tables.files import open_table
 from closefar.tables.inputs import Input
 from closefar.tables.recorded_file import RecordedFile
 from closefar.tables.recorded_format import is_recorded
 from closefar.tables.recorded_points import fingerprint_columns, point_differences, read_raw_points
 from closefar.tables.source import Source
-from closefar.tables.table import open_table
 
 
 def recorded_task(path: str | os.PathLike[str]) -> dict[str, Any] | None:
