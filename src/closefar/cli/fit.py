@@ -19,6 +19,7 @@ from closefar.cli.data import (
     with_ids,
 )
 from closefar.cli.options import (
+    DECIMAL,
     NA_VALUES,
     POINTS,
     REPORT_TITLE,
@@ -213,6 +214,7 @@ def classes(
     label: str | None = option("Column of class labels. Default: 'label' or 'labels'.", "COLUMN"),
     id: str | None = option("Column of point ids. Default: 'id', else row numbers.", "COLUMN"),
     na_values: list[str] | None = option(*NA_VALUES),
+    decimal: str = option(*DECIMAL, default="."),
     wrong_share: str = option("Share of wrong labels, or estimate; 0 trusts all labels.", "SHARE", default="estimate"),
     units: Units = option(
         "Plain distance of neighbours: each column in its own unit, or all in one; auto tries both.", default=Units.auto
@@ -232,7 +234,7 @@ def classes(
     closefar classes --points points.csv --label species --neighbours neighbours.closefar
     """
     with Session("classes", output) as session:
-        files = Files(points=points, id=id, label=label, na_values=na_values, no_annotators=True)
+        files = Files(points=points, id=id, label=label, na_values=na_values, decimal=decimal, no_annotators=True)
         columns.encoding_options()
         share = number(wrong_share, float, "--wrong-share", "estimate")
         outputs = [path for path in (out, neighbours, suspicious) if path is not None]

@@ -17,6 +17,7 @@ from closefar.cli.data import (
     with_ids,
 )
 from closefar.cli.options import (
+    DECIMAL,
     MODEL_FILE,
     REPORT_TITLE,
     TABLE_FILE,
@@ -240,6 +241,7 @@ def transform(
     replacing: Replacing,
     model: Path = MODEL_FILE,
     out: Path | None = TABLE_FILE,
+    decimal: str = option(*DECIMAL, default="."),
 ) -> None:
     """Map points to coordinates in which the learned distance is Euclidean.
 
@@ -248,7 +250,7 @@ def transform(
     closefar transform --model model.closefar --points points.csv --out mapped.csv
     """
     with Session("transform", output) as session:
-        files = Files(points=points.points, id=points.id, na_values=points.na_values)
+        files = Files(points=points.points, id=points.id, na_values=points.na_values, decimal=decimal)
         check_table(out, replacing, read=[points.points, model])
         from closefar.learners import Model
         from closefar.tables import read_or_open_points

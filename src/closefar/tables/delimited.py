@@ -54,7 +54,7 @@ class DelimitedFile:
     source : Input
     missing : MissingValues
     decimal : {".", ","}
-        What stands between the whole part of a number and its fraction.
+        The decimal mark of numbers.
     """
 
     first_column_may_be_ids = True

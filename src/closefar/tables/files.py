@@ -100,7 +100,7 @@ def read_table(
     na_values : texts
         What else stands for a missing value, such as "?" or "-999".
     decimal : {".", ","}
-        The decimal separator of numbers in text files.
+        The decimal mark of numbers in text files.
 
     Returns
     -------

@@ -74,6 +74,8 @@ class Source:
         ``right_``, ``a_`` and ``b_``, ``_1`` and ``_2`` and the like.
     na_values : tuple of str
         What stands for a missing value beside the usual words, such as "?" or "-999".
+    decimal : {".", ","}
+        The decimal mark of numbers in text files.
     """
 
     points: str | os.PathLike[str] | None = None
@@ -91,6 +93,7 @@ class Source:
     answer: str | None = None
     sides: tuple[str, str] | None = None
     na_values: tuple[str, ...] = ()
+    decimal: str = "."
 
     def __post_init__(self) -> None:
         if self.points is None and self.pairs is None:
