@@ -70,6 +70,7 @@ READ = {
     "quotes inside": ('a,b,c\n1,5" pipe,6" b\n2,z,y\n', {"a": [1.0, 2.0], "b": ['5" pipe', "z"], "c": ['6" b', "y"]}),
     "text after quotes": ('a,b\n1,"x"y\n2,"z" \n', {"a": [1.0, 2.0], "b": ["xy", "z"]}),
     "space before quotes": ('a,b\n1, "say ""x"""\n2, "z"\n', {"a": [1.0, 2.0], "b": ['say "x"', "z"]}),
+    "space and quotes in quotes": ('a,b\n1," ""x"""\n2,"z"\n', {"a": [1.0, 2.0], "b": ['"x"', "z"]}),
     "space before quoted numbers": ('a,b\n1, "2"\n2, "3"\n', {"a": [1.0, 2.0], "b": [2.0, 3.0]}),
     "quoted names": ('"a\nb","c;d"\n1,2\n', {"a\nb": [1.0], "c;d": [2.0]}),
     "empty quotes": ('a,b\n"",x\n1,""\n', {"a": [NAN, 1.0], "b": ["x", None]}),
@@ -207,7 +208,8 @@ def test_decimal_commas(write):
     text = "id;x;y;size\n1;1,5;-2e3;1,5\n2; ,25 ;?;NA\n"
     expected = {"id": [1.0, 2.0], "x": [1.5, 0.25], "y": [-2000.0, NAN], "size": ["1,5", None]}
     assert_columns(columns(write(text), decimal=",", na_values=["?"], as_text=["size"]), expected)
-    assert_columns(columns(write("a,b\n1,2\n"), decimal=","), {"a,b": [1.2]})
+    assert_columns(columns(write('a,b\n1,"2,5"\n'), decimal=","), {"a": [1.0], "b": [2.5]})
+    assert_columns(columns(write("x\n1,5\n2\n"), decimal=","), {"x": [1.5, 2.0]})
     assert_columns(columns(write("x;y\n1,5;red\nlow;blue\n"), decimal=","), {"x": ["1.5", "low"], "y": ["red", "blue"]})
 
 

@@ -67,6 +67,9 @@ class DelimitedFile:
         self.names = self._layout.names
         self.place = Place(self.path, first_row=self._layout.first_row)
         self._not_numbers: set[str] = set()  # columns that have been found to have text
+        self._has_spaced_quotes = (
+            False  # so far: `, "x"` is read as `,"x"`, though pyarrow takes space and quotes as text
+        )
         self._with_plus: set[str] = set()  # columns of text in which a minus sign is a value, and not missing
 
     def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
@@ -119,7 +122,7 @@ class DelimitedFile:
         words = _with_point(strings, self._decimal)
         for is_trimmed in (False, True):
             if is_trimmed:
-                words = trimmed(_unquoted(words), self.missing.words)
+                words = trimmed(self._unquoted(words), self.missing.words)
             try:
                 numbers = words.cast(double)
             except self._arrow.ArrowInvalid:
@@ -132,11 +135,21 @@ class DelimitedFile:
         return self._arrow.Array.from_buffers(double, len(found), [None, self._arrow.py_buffer(found)])
 
     def _words(self, strings: Any, name: str, as_text: Collection[str]) -> Any:
-        words = _unquoted(strings)
+        words = self._unquoted(strings)
         if has_text(words, "+"):
             self._with_plus.add(name)
         words = trimmed(words, self.missing.without_signs.words)
         return words if name in as_text or self._decimal == "." else self._pointed(words, name)
+
+    def _unquoted(self, strings: Any) -> Any:
+        """The strings, without the quotes of those that stand in quotes after a space."""
+        import pyarrow.compute as pc
+
+        if not self._has_spaced_quotes:
+            return strings
+        in_quotes = r'(?s)^ +"(.*)" *$'
+        inner = pc.replace_substring(pc.replace_substring_regex(strings, in_quotes, r"\1"), '""', '"')
+        return pc.if_else(pc.match_substring_regex(strings, in_quotes), inner, strings)
 
     def _pointed(self, words: Any, name: str) -> Any:
         """The words of a column of numbers and text, its numbers with a decimal point."""
@@ -171,7 +184,7 @@ class DelimitedFile:
 
         layout, n_rows = self._layout, 0
         with self._source.open_decompressed() as file:
-            content = _Content(file)
+            content = _Content(file, layout.separator)
             try:
                 for batch in arrow_csv.open_csv(
                     content,
@@ -187,6 +200,7 @@ class DelimitedFile:
                     ),
                 ):
                     n_rows += len(batch)
+                    self._has_spaced_quotes = content.has_spaced_quotes
                     yield batch
             except ValueError as error:  # of pyarrow too
                 self._refuse_fault()
@@ -224,12 +238,14 @@ class DelimitedFile:
 
 
 class _Content:
-    """A file as pyarrow reads it, without blank lines at its end, whose lines and quotes are counted."""
+    """A file as pyarrow reads it, without blank lines at its end; what must not be overlooked is noted."""
 
     closed = False
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, separator: str) -> None:
         self._file, self._held = file, b""
+        self._spaced_quote = re.compile(rb"(?:^|[\r\n]|%s) +\"" % re.escape(separator.encode()))
+        self.has_spaced_quotes = False
         self._n_ends = Counter[bytes]()
         self.n_quotes = 0
 
@@ -244,6 +260,7 @@ class _Content:
         for end in (b"\n", b"\r"):
             self._n_ends[end] += content.count(end)
         self.n_quotes += content.count(b'"')
+        self.has_spaced_quotes |= b' "' in content and self._spaced_quote.search(content) is not None
         return content
 
     @property
@@ -253,17 +270,6 @@ class _Content:
 
     def close(self) -> None:
         """Whoever opened the file closes it."""
-
-
-def _unquoted(strings: Any) -> Any:
-    """The strings, without the quotes of those that stand in quotes after a space, which pyarrow takes as they are."""
-    import pyarrow.compute as pc
-
-    if not pc.any(pc.starts_with(strings, " ")).as_py():
-        return strings
-    quoted_text = r'(?s)^ +"(.*)" *$'
-    inner = pc.replace_substring(pc.replace_substring_regex(strings, quoted_text, r"\1"), '""', '"')
-    return pc.if_else(pc.match_substring_regex(strings, quoted_text), inner, strings)
 
 
 def _with_point(strings: Any, decimal: str) -> Any:
@@ -314,10 +320,9 @@ def _find_layout(source: Input, decimal: str) -> _Layout:
         if not sample[0].strip():
             raise TableError(f"{path}: row {len(above) + 1} is blank. The first row must name the columns.")
         told = _EXCEL_SEPARATOR.fullmatch(above[0]) if above else None
-        candidates = [separator for separator in _SEPARATORS if separator != decimal]
-        if told and told[1] in sample[0]:
-            candidates = [told[1]]
-        separator = max(candidates, key=lambda candidate: _fitness(sample, candidate, path))
+        candidates = (told[1],) if told and told[1] in sample[0] else _SEPARATORS
+        fitness = {separator: _fitness(sample, separator, path) for separator in candidates}
+        separator = max(fitness, key=lambda each: (fitness[each][0], each != decimal, *fitness[each]))
         if above and _is_header(above[-1], sample[0], separator):
             name, found, rest = above.pop().partition(separator)
             sample.insert(0, (name.lstrip("#").lstrip() or name) + found + rest)
@@ -327,7 +332,7 @@ def _find_layout(source: Input, decimal: str) -> _Layout:
             names = [name.strip() for name in next(rows)]
         except csv.Error as error:
             raise TableError(f"{path}: row {row} can't be split into columns ({error}). Check its quotes.") from error
-    width = _fitness(sample, separator, path)[2]
+    width = fitness[separator][2]
     if len(names) == 1 < width:
         raise TableError(
             f"{path}: row {row} must name the columns; it has a single name, {quoted(names[0])}, above rows of {width} "
