@@ -67,9 +67,7 @@ class DelimitedFile:
         self.names = self._layout.names
         self.place = Place(self.path, first_row=self._layout.first_row)
         self._not_numbers: set[str] = set()  # columns that have been found to have text
-        self._has_spaced_quotes = (
-            False  # so far: `, "x"` is read as `,"x"`, though pyarrow takes space and quotes as text
-        )
+        self._has_spaced_quotes = False  # so far; as in `a, "b"`, of which pyarrow takes space and quotes as text
         self._with_plus: set[str] = set()  # columns of text in which a minus sign is a value, and not missing
 
     def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
@@ -182,7 +180,7 @@ class DelimitedFile:
         """The rows as strings, null for the usual words of missing values."""
         from pyarrow import csv as arrow_csv
 
-        layout, n_rows = self._layout, 0
+        layout, n_rows, trouble = self._layout, 0, None
         with self._source.open_decompressed() as file:
             content = _Content(file, layout.separator)
             try:
@@ -203,13 +201,15 @@ class DelimitedFile:
                     self._has_spaced_quotes = content.has_spaced_quotes
                     yield batch
             except ValueError as error:  # of pyarrow too
-                self._refuse_fault()
-                raise TableError(
-                    f"{self.path} can't be split into columns: {quoted(error)}. Check its quotes, and that no row has "
-                    f"more than {_BLOCK_BYTES >> 20} MiB."
-                ) from error
-        if layout.n_lines + n_rows != content.n_lines or content.n_quotes % 2:
-            self._refuse_fault()  # pyarrow skips blank lines, and reads all after an open quote as one field
+                trouble = error
+        # Also where pyarrow is content: it skips blank lines, and reads all after an open quote as one field.
+        if trouble or layout.n_lines + n_rows != content.n_lines or content.n_quotes % 2:
+            self._refuse_fault()
+        if trouble:
+            raise TableError(
+                f"{self.path} can't be split into columns: {quoted(trouble)}. Check its quotes, and that no row has "
+                f"more than {_BLOCK_BYTES >> 20} MiB."
+            ) from trouble
 
     def _refuse_fault(self) -> None:
         """Refuse what Python's csv module, which is slower but strict, finds wrong."""
