@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import csv
 import re
+import sys
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -38,6 +40,8 @@ _BLOCK_BYTES = 1 << 22  # parsed at a time, 4 MiB, and the longest row; 16 MiB t
 _SAMPLE_LINES = 20  # enough to see which separator splits all rows evenly
 # Where two would give as many columns: commas are the likeliest to stand inside a name or a number.
 _SEPARATORS = ("\t", ";", "|", ",")
+_OWN_REFERENCES = 3  # to an object that a function was given: by the caller, by the function and by the question itself
+_MOST_WAITS = 100  # of a millisecond each, as a traceback may refer to it for ever
 _EXCEL_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 _NOT_TEXT = re.compile("[\0\udc80-\udcff]")  # NUL, and what Python decodes bytes to that are not UTF-8
 
@@ -184,7 +188,7 @@ class DelimitedFile:
         with self._source.open_decompressed() as file:
             content = _Content(file, layout.separator)
             try:
-                for batch in arrow_csv.open_csv(
+                reader = arrow_csv.open_csv(
                     content,
                     arrow_csv.ReadOptions(
                         column_names=self.names, skip_rows=layout.n_lines, block_size=_BLOCK_BYTES, use_threads=False
@@ -196,12 +200,16 @@ class DelimitedFile:
                         null_values=sorted(self.missing.without_signs.words),
                         strings_can_be_null=True,
                     ),
-                ):
+                )
+                for batch in reader:
                     n_rows += len(batch)
                     self._has_spaced_quotes = content.has_spaced_quotes
                     yield batch
             except ValueError as error:  # of pyarrow too
                 trouble = error
+            finally:
+                reader = None
+                _wait_until_free(content)
         # Also where pyarrow is content: it skips blank lines, and reads all after an open quote as one field.
         if trouble or layout.n_lines + n_rows != content.n_lines or content.n_quotes % 2:
             self._refuse_fault()
@@ -270,6 +278,14 @@ class _Content:
 
     def close(self) -> None:
         """Whoever opened the file closes it."""
+
+
+def _wait_until_free(content: _Content) -> None:
+    """Wait for pyarrow's thread, which reads ahead, to let go of what it reads: it would abort a program that ends."""
+    for _ in range(_MOST_WAITS):
+        if sys.getrefcount(content) <= _OWN_REFERENCES:
+            return
+        time.sleep(0.001)
 
 
 def _with_point(strings: Any, decimal: str) -> Any:
