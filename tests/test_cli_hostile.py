@@ -205,7 +205,7 @@ CASES: dict[str, tuple[Callable[[Path], None], list[str], list[str]]] = {
             lambda text: text + "".join(f"Q{i},5,1,2,True,west\n" for i in range(9000)) + "R,5\0,1,2,True,west\n",
         ),
         _FIT,
-        ["points.csv", "NUL"],
+        ["points.csv", "line 9062 has the byte 0x00"],
     ),
     "a pipe": (
         lambda folder: os.mkfifo(folder / "pipe.csv"),
