@@ -24,7 +24,7 @@ from closefar.fitting import progress
 from closefar.rows import blocks, streamed
 from closefar.solve import SOLVERS, problem
 from closefar.solve.newton import Newton
-from closefar.tables import chunks, numpy_chunks
+from closefar.tables import chunks
 from paper_estimator import PAPER
 
 WARNED = "ignore::sklearn.exceptions.ConvergenceWarning"
@@ -524,8 +524,7 @@ def spoil_at(step, spoil, monkeypatch):
 def test_a_file_that_is_lost_while_it_is_read_is_named(kind, spoil, words, tmp_path, monkeypatch):
     monkeypatch.setattr(streamed, "HELD_FILE_BYTES", 0)
     monkeypatch.setattr(blocks, "KEEP_BYTES", 0)
-    for module in (chunks, numpy_chunks):
-        monkeypatch.setattr(module, "CHUNK_BYTES", 1 << 16)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 1 << 16)
     data, labels = pairs(20_000, 6, 1)
     z = data[:, 0] - data[:, 1] if data.ndim == 3 else data
     path = tmp_path / f"z.{kind}"

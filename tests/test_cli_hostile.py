@@ -205,7 +205,7 @@ CASES: dict[str, tuple[Callable[[Path], None], list[str], list[str]]] = {
             lambda text: text + "".join(f"Q{i},5,1,2,True,west\n" for i in range(9000)) + "R,5\0,1,2,True,west\n",
         ),
         _FIT,
-        ["points.csv", "NUL"],
+        ["points.csv", "line 9062 has the byte 0x00"],
     ),
     "a pipe": (
         lambda folder: os.mkfifo(folder / "pipe.csv"),
@@ -369,7 +369,7 @@ CASES |= {
     "comparisons without a header": (
         _edit("triplets.csv", lambda text: text.split("\n", 1)[1]),
         _COMPARED,
-        ["triplets.csv", "name the columns"],
+        ["triplets.csv", "ids are not among the points", "row 2"],
     ),
     "comparisons in UTF-16": (_utf16_triplets, _COMPARED, ["UTF-8"]),
     "mixed separators, comparisons": (

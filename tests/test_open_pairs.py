@@ -18,7 +18,7 @@ import closefar as cf
 import closefar.cli.app as command_line_app
 from closefar.judgements import CodedLabels
 from closefar.rows import streamed
-from closefar.tables import Source, TableError, chunks, numpy_chunks, read_pairs, read_table, sizes, write_table
+from closefar.tables import Source, TableError, chunks, read_pairs, read_table, write_table
 from paper_estimator import PAPER
 
 pa = pytest.importorskip("pyarrow")
@@ -31,9 +31,8 @@ N = 1200
 def _streamed(monkeypatch):
     """Nothing is held in memory, however small it is, chunks are small, and no thread outlives a test."""
     monkeypatch.setattr(streamed, "HELD_FILE_BYTES", 0)
-    for module in (chunks, numpy_chunks):
-        monkeypatch.setattr(module, "CHUNK_BYTES", 0)
-        monkeypatch.setattr(module, "_FEWEST_ROWS", 200)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 0)
+    monkeypatch.setattr(chunks, "_FEWEST_ROWS", 200)
     yield
     assert not [
         thread for thread in threading.enumerate() if thread.name == "closefar-read-ahead" and thread.is_alive()
@@ -259,9 +258,9 @@ def test_text_is_parsed_into_a_temporary_file_that_is_removed(tmp_path, table, m
 
 def test_text_after_many_numbers_is_found(tmp_path, monkeypatch):
     """The file is parsed again with that column as text."""
-    from closefar.tables import csv_blocks
+    from closefar.tables import delimited
 
-    monkeypatch.setattr(csv_blocks, "_BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(delimited, "_BLOCK_BYTES", 1 << 12)
     rows = [f"{number / 7:.3f},{'x' if number % 900 == 850 else number % 3},{number % 2}" for number in range(2000)]
     path = tmp_path / "z.csv"
     path.write_text("\n".join(["a,b,label", *rows]))
@@ -351,7 +350,7 @@ WRONG = {
     "missing file": (_missing, r"none.parquet does not exist. Check the path"),
     "directory without Parquet files": (_empty_directory, "is a directory without Parquet files"),
     "truncated Parquet": (_truncated_parquet, r"z.parquet can't be read: it is not a Parquet file, or it is damaged"),
-    "damaged row group": (_damaged_row_group, r"z.parquet can't be read: its data is damaged"),
+    "damaged row group": (_damaged_row_group, r"z.parquet can't be read: it is not a Parquet file, or it is damaged"),
     "a folder of different files": (_other_columns, r"all files must have the same columns.*2.parquet has"),
     "missing value": (_missing_value, r"missing values in column 'b' \(1\).*with missing=.drop"),
     "lists": (_lists, "column 'b' holds neither numbers nor text"),
@@ -481,7 +480,7 @@ def test_commands_say_that_a_large_array_has_no_labels(shape, tmp_path, monkeypa
     option = "--points" if len(shape) == 2 else "--pairs"
     expected = _run("fit", option, "z.npy")
     assert expected[0] == 2
-    monkeypatch.setattr(sizes, "MOST_BYTES", 0)
+    monkeypatch.setattr(chunks, "MOST_BYTES", 0)
     assert _run("fit", option, "z.npy") == expected
 
 
@@ -582,7 +581,7 @@ def test_a_table_written_in_blocks_reads_as_one_written_whole(name, tmp_path):
 @pytest.fixture
 def large(tmp_path, table, monkeypatch) -> Path:
     """The file of a command line that opens every file, however small."""
-    monkeypatch.setattr(sizes, "MOST_BYTES", 0)
+    monkeypatch.setattr(chunks, "MOST_BYTES", 0)
     monkeypatch.chdir(tmp_path)
     table["ward"] = np.array(["north", "south"] * (N // 2), dtype=object)
     return write(tmp_path, {**table, "id": np.arange(N)})
@@ -609,9 +608,9 @@ def test_commands_open_large_files(large, monkeypatch):
     code, text = _run("evaluate", "--model", "model.closefar", "--points", large)
     assert code == 0
     assert "these are the training pairs of the model" in text
-    monkeypatch.setattr(sizes, "MOST_BYTES", 1 << 30)
+    monkeypatch.setattr(chunks, "MOST_BYTES", 1 << 30)
     assert _run("evaluate", "--model", "model.closefar", "--points", large)[1] == text
-    monkeypatch.setattr(sizes, "MOST_BYTES", 0)
+    monkeypatch.setattr(chunks, "MOST_BYTES", 0)
     assert _run("label-errors", "--points", large, "--out", "errors.csv")[0] == 0
     assert len(Path("errors.csv").read_text().splitlines()) == N + 1
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import closefar as cf
 from closefar.rows import streamed
-from closefar.tables import chunks, numpy_chunks, sizes
+from closefar.tables import chunks
 from paper_estimator import PAPER
 
 pa = pytest.importorskip("pyarrow")
@@ -236,9 +236,8 @@ def test_every_form_gives_the_same_fit(form, is_held, data, reference, tmp_path,
 def _check_form(form, is_held, data, reference, tmp_path, monkeypatch):
     if not is_held:
         monkeypatch.setattr(streamed, "HELD_FILE_BYTES", 0)
-        for module in (chunks, numpy_chunks):
-            monkeypatch.setattr(module, "CHUNK_BYTES", 0)
-            monkeypatch.setattr(module, "_FEWEST_ROWS", 300)
+        monkeypatch.setattr(chunks, "CHUNK_BYTES", 0)
+        monkeypatch.setattr(chunks, "_FEWEST_ROWS", 300)
     points, index, labels = data
     pairs = FORMS[form](data, tmp_path)
     has_own_labels = getattr(pairs, "labels", None) is not None or hasattr(pairs, "has_labels")
@@ -258,7 +257,7 @@ def test_the_command_line_gives_the_same_fit(form, is_large, data, reference, tm
     from closefar.cli.app import app
 
     if is_large:
-        monkeypatch.setattr(sizes, "MOST_BYTES", 0)
+        monkeypatch.setattr(chunks, "MOST_BYTES", 0)
         monkeypatch.setattr(streamed, "HELD_FILE_BYTES", 0)
     FORMS[form](data, tmp_path)
     file = tmp_path / {"Parquet folder": "parts", "Parquet of two sides": "z.parquet"}.get(form, "z.csv.gz")

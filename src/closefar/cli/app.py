@@ -22,6 +22,7 @@ from closefar import __version__
 from closefar.arrays import FloatArray, numbered
 from closefar.cli.label import LabelTask, Serving, export_judgements, label, serve
 from closefar.cli.options import (
+    DECIMAL,
     MODEL_FILE,
     NA_VALUES,
     POINTS,
@@ -611,6 +612,7 @@ def classes(
     label: str | None = option("Column of class labels. Default: 'label' or 'labels'.", "COLUMN"),
     id: str | None = option("Column of point ids. Default: 'id', else row numbers.", "COLUMN"),
     na_values: list[str] | None = option(*NA_VALUES),
+    decimal: str = option(*DECIMAL, default="."),
     wrong_share: str = option("Share of wrong labels, or estimate; 0 trusts all labels.", "SHARE", default="estimate"),
     units: Units = option(
         "Plain distance of neighbours: each column in its own unit, or all in one; auto tries both.", default=Units.auto
@@ -630,7 +632,7 @@ def classes(
     closefar classes --points points.csv --label species --neighbours neighbours.closefar
     """
     with Session("classes", output) as session:
-        files = Files(points=points, id=id, label=label, na_values=na_values, no_annotators=True)
+        files = Files(points=points, id=id, label=label, na_values=na_values, decimal=decimal, no_annotators=True)
         options = columns.encoding_options()
         share = number(wrong_share, float, "--wrong-share", "estimate")
         outputs = [path for path in (out, neighbours, suspicious) if path is not None]
@@ -981,6 +983,7 @@ def transform(
     replacing: Replacing,
     model: Path = MODEL_FILE,
     out: Path | None = TABLE_FILE,
+    decimal: str = option(*DECIMAL, default="."),
 ) -> None:
     """Map points to coordinates in which the learned distance is Euclidean.
 
@@ -989,7 +992,7 @@ def transform(
     closefar transform --model model.closefar --points points.csv --out mapped.csv
     """
     with Session("transform", output) as session:
-        files = Files(points=points.points, id=points.id, na_values=points.na_values)
+        files = Files(points=points.points, id=points.id, na_values=points.na_values, decimal=decimal)
         check_table(out, replacing, read=[points.points, model])
         from closefar.tables import read_or_open_points
 

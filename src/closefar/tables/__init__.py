@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import TableError
+from closefar.tables.files import Table, open_table, read_table
 from closefar.tables.large_files import Pairs, labels_of, others_of, read_or_open_pairs, read_or_open_points
 from closefar.tables.pairs import PairTable, RawPoints, read_pairs, read_points, read_raw_points
 from closefar.tables.recorded import (
@@ -21,7 +22,6 @@ from closefar.tables.recorded import (
     recorded_task,
 )
 from closefar.tables.source import Source
-from closefar.tables.table import Table, open_table, read_table
 from closefar.tables.writing import csv_parts, encode_table, write_table
 
 if TYPE_CHECKING:

@@ -1,227 +1,308 @@
-"""Reading CSV and its kin: a block of rows at a time becomes arrays, so the text is never held whole."""
+"""Text files with separators: pyarrow splits them into columns, and Python's csv module says what is wrong with one.
+
+A field is text until all fields of its column prove to be numbers, so that no digit of an id is lost.
+"""
 
 from __future__ import annotations
 
-import io
-import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+import csv
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain, islice
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import FloatArray
-from closefar.tables.arrow import (
-    array_of_numbers,
-    as_numbers,
+from closefar.errors import setting
+from closefar.tables.errors import Place, TableError, counted, listed, quoted
+from closefar.tables.inputs import Input
+from closefar.tables.values import (
+    BOOLEAN_WORDS,
+    MissingValues,
     chained,
     exact_integers,
+    fixed_width,
     has_text,
+    is_number,
     load_arrow,
-    parts_of,
+    release_memory,
     shared_texts,
     trimmed,
+    without,
 )
-from closefar.tables.csv_blocks import Types, read_blocks
-from closefar.tables.errors import Place, TableError
-from closefar.tables.inputs import Input
-from closefar.tables.layout import Layout, find_layout
-from closefar.tables.text_files import open_bytes
-from closefar.tables.values import BOOLEAN_WORDS, MissingValues
 
-_SPARE = 1.1  # memory that is not used is not taken either
-
-
-class DelimitedFile:
-    """A text file with a row of column names; its rows are read when they are asked for."""
-
-    first_column_may_be_ids = True
-
-    def __init__(self, source: Input, missing: MissingValues) -> None:
-        self.path = source.name
-        self._source, self.missing = source, missing
-        self._arrow = load_arrow(self.path)
-        with open_bytes(source) as file:
-            self._layout = find_layout(self.path, file)
-        self.names = self._layout.names
-        self.place = Place(self.path, first_row=self._layout.first_row)
-
-    def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
-        """Read these columns; those `as_text` stay as they are written, and those `as_ids` stay pyarrow's too."""
-        as_ids = set(as_ids)
-        columns = self._columns(only, as_text, as_ids)
-        n_rows = sum(self._blocks(columns))
-        self._require_rows(n_rows)
-        lost = [self.names[position] for position, column in columns.items() if column.has_lost_text]
-        again = self.read(lost, lost) if lost else {}
-        self._arrow.default_memory_pool().release_unused()
-        found: dict[str, Any] = {}
-        for position in list(columns):
-            name, column = self.names[position], columns.pop(position)  # what is joined needs no blocks any more
-            if name not in lost:
-                found[name] = column.ids() if name in as_ids else column.joined()
-        return {name: found[name] if name in found else again[name] for name in self.names if name in only}
-
-    def tables(self, only: Collection[str], as_text: Collection[str]) -> Iterator[Any]:
-        """Give tables of pyarrow: numbers, or trimmed strings in those `as_text` and where the first rows have text.
-
-        None for a block where an earlier one became numbers in a column that has text: `LostTextError` names those
-        columns at the end, which have to be read as text.
-        """
-        columns = self._columns(only, as_text, ())
-        n_rows = 0
-        for n_block in self._blocks(columns):
-            n_rows += n_block
-            drained = {self.names[position]: column.drained() for position, column in columns.items()}
-            yield None if None in drained.values() else self._arrow.table(drained)
-        self._require_rows(n_rows)
-        lost = [self.names[position] for position, column in columns.items() if column.has_lost_text]
-        if lost:
-            raise LostTextError(lost)
-
-    def _columns(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str]) -> dict[int, _Column]:
-        """The columns to read, by position, with what their first rows tell."""
-        wanted, texts, ids = set(only), set(as_text), set(as_ids)
-        columns = {
-            position: _Column(self.missing, stays_text=name in texts, is_id=name in ids)
-            for position, name in enumerate(self.names)
-            if name in wanted
-        }
-        for row in self._layout.sample:
-            for position, column in columns.items():
-                column.expect(row[position])
-        return columns
-
-    def _blocks(self, columns: Mapping[int, _Column]) -> Iterator[int]:
-        """Add one block after another to the columns; gives the number of rows of each."""
-
-        def types() -> Types:
-            return {position: self._arrow.type_for_alias(column.type) for position, column in columns.items()}
-
-        words = sorted(self.missing.words - self.missing.signs)
-        with open_bytes(self._source) as file:
-            n_expected = _n_expected(file, self._layout)
-            for table in read_blocks(self.path, file, self._layout, types, words):
-                for position, column in columns.items():
-                    column.add(table.column(str(position)), n_expected)
-                yield len(table)
-
-    def _require_rows(self, n_rows: int) -> None:
-        if n_rows == 0:
-            raise TableError(f"{self.path} has column names but no rows. Add at least one row of values.")
+_BLOCK_BYTES = 1 << 22  # parsed at a time, 4 MiB, and the longest row; 16 MiB took a third more CPU on a million rows
+_SAMPLE_LINES = 20  # enough to see which separator splits all rows evenly
+# Where two would give as many columns: commas are the likeliest to stand inside a name or a number.
+_SEPARATORS = ("\t", ";", "|", ",")
+_OWN_REFERENCES = 3  # to an object that a function was given: by the caller, by the function and by the question itself
+_MOST_WAITS = 100  # of a millisecond each, as a traceback may refer to it for ever
+_EXCEL_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
+_NOT_TEXT = re.compile("[\0\udc80-\udcff]")  # NUL, and what Python decodes bytes to that are not UTF-8
 
 
 class LostTextError(Exception):
-    """Columns have text after blocks that were read as numbers."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
-        super().__init__(names)
+    """Columns that were read as numbers have text further below, so the rows must be read again."""
 
 
-class _Column:
-    """One column, block by block: numbers until the first block that has other text."""
+class DelimitedFile:
+    """A text file with a row of column names; its rows are read when they are asked for.
 
-    def __init__(self, missing: MissingValues, *, stays_text: bool, is_id: bool) -> None:
-        self._missing = missing
-        self._stays_text, self._is_id = stays_text, is_id
-        self._is_text = stays_text or is_id
-        self._are_integers = is_id  # so far
-        self._has_odd_numbers = False  # that only Python can read
-        self._numbers: FloatArray = np.empty(0)
-        self._n_numbers = 0
-        self._was_drained = False
-        self._texts: list[Any] = []
-        self.has_lost_text = False  # an earlier block became numbers, so the file must be read again as text
+    Parameters
+    ----------
+    source : Input
+    missing : MissingValues
+    decimal : {".", ","}
+        The decimal mark of numbers.
+    """
+
+    first_column_may_be_ids = True
+
+    def __init__(self, source: Input, missing: MissingValues, decimal: str = ".") -> None:
+        self.path = source.name
+        self._source, self.missing, self._decimal = source, missing, decimal
+        self._arrow = load_arrow(self.path)
+        self._layout = _find_layout(source, decimal)
+        self.names = self._layout.names
+        self.place = Place(self.path, first_row=self._layout.first_row)
+        self._not_numbers: set[str] = set()  # columns that have been found to have text
+        self._has_spaced_quotes = False  # so far; as in `a, "b"`, of which pyarrow takes space and quotes as text
+        self._with_plus: set[str] = set()  # columns of text in which a minus sign is a value, and not missing
+
+    def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
+        """Read these columns; those `as_text` stay as they are written, and those `as_ids` stay pyarrow's too."""
+        wanted = [name for name in self.names if name in only]
+        while True:
+            try:
+                tables = list(self.tables(wanted, [*as_text, *as_ids])) if wanted else []
+                break
+            except LostTextError:
+                continue
+        columns = {name: chained([table.column(name) for table in tables]) for name in wanted}
+        del tables  # so that a column can go when its array is made
+        found = {}
+        for name in wanted:
+            found[name] = self._column(columns.pop(name), name, as_text=name in as_text, is_id=name in as_ids)
+        release_memory()
+        return found
+
+    def tables(self, wanted: list[str], as_text: Collection[str]) -> Iterator[Any]:
+        """Yield tables of pyarrow, some rows each: trimmed strings in columns with text, numbers in the others.
+
+        LostTextError where a column of numbers has text after all; it has strings when the rows are read again.
+        """
+        are_text, n_rows, is_lost = {*as_text, *self._not_numbers}, 0, False
+        for batch in self._batches(wanted):
+            columns = []
+            for name, strings in zip(wanted, batch.columns, strict=True):
+                column = None if name in are_text else self._numbers(strings)
+                if column is None and name not in are_text:
+                    self._not_numbers.add(name)
+                    is_lost |= n_rows > 0
+                columns.append(self._words(strings, name, as_text) if column is None else column)
+            n_rows += len(batch)
+            are_text |= self._not_numbers
+            if not is_lost:
+                yield self._arrow.Table.from_arrays(columns, names=wanted)
+        if is_lost:
+            raise LostTextError
+        if n_rows == 0:
+            raise self._without_rows()
+
+    def missing_in(self, name: str) -> MissingValues:
+        """What stands for a missing value in a column."""
+        return self.missing.without_signs if name in self._with_plus else self.missing
+
+    def _numbers(self, strings: Any) -> Any:
+        """A column as numbers, null where one is missing; None where a value is not a number."""
+        double = self._arrow.float64()
+        words = _with_point(strings, self._decimal)
+        for is_trimmed in (False, True):
+            if is_trimmed:
+                words = trimmed(self._unquoted(words), self.missing.words)
+            try:
+                numbers = words.cast(double)
+            except self._arrow.ArrowInvalid:
+                continue
+            if not _has_nan(numbers):
+                return numbers
+        found = self.missing.numbers_from(words.to_pylist())  # what only Python reads, such as other digits
+        if found is None:
+            return None
+        return self._arrow.Array.from_buffers(double, len(found), [None, self._arrow.py_buffer(found)])
+
+    def _words(self, strings: Any, name: str, as_text: Collection[str]) -> Any:
+        words = self._unquoted(strings)
+        if has_text(words, "+"):
+            self._with_plus.add(name)
+        words = trimmed(words, self.missing.without_signs.words)
+        return words if name in as_text or self._decimal == "." else self._pointed(words, name)
+
+    def _unquoted(self, strings: Any) -> Any:
+        """The strings, without the quotes of those that stand in quotes after a space."""
+        import pyarrow.compute as pc
+
+        if not self._has_spaced_quotes:
+            return strings
+        in_quotes = r'(?s)^ +"(.*)" *$'
+        inner = pc.replace_substring(pc.replace_substring_regex(strings, in_quotes, r"\1"), '""', '"')
+        return pc.if_else(pc.match_substring_regex(strings, in_quotes), inner, strings)
+
+    def _pointed(self, words: Any, name: str) -> Any:
+        """The words of a column of numbers and text, its numbers with a decimal point."""
+        import pyarrow.compute as pc
+
+        numbers = r"^[+-]?\d*%s\d*(e[+-]?\d+)?$"
+        other = words.filter(pc.match_substring_regex(words, numbers % r"\.", ignore_case=True))
+        if len(other):
+            raise TableError(
+                f"{self.path}: column {quoted(name)} has {quoted(other[0].as_py())}, with a decimal point, although "
+                + setting(decimal=self._decimal)
+                + " is set. Write all numbers alike, without other separators."
+            )
+        are_numbers = pc.match_substring_regex(words, numbers % self._decimal, ignore_case=True)
+        return pc.if_else(are_numbers, _with_point(words, self._decimal), words)
+
+    def _column(self, column: Any, name: str, *, as_text: bool, is_id: bool) -> Any:
+        """A column of one of the kinds of `closefar.tables.values`, or ids as strings or integers of pyarrow."""
+        if str(column.type) == "double":
+            return self.missing.in_numbers(fixed_width(column, np.float64, np.nan))
+        words = self.missing_in(name).words
+        if is_id:
+            ids = without(column, words)
+            integers = exact_integers(ids)
+            return ids if integers is None else integers
+        texts = shared_texts(column, words)
+        return texts if as_text else _booleans(texts)
+
+    def _batches(self, wanted: list[str]) -> Iterator[Any]:
+        """The rows as strings, null for the usual words of missing values."""
+        from pyarrow import csv as arrow_csv
+
+        layout, n_rows, trouble = self._layout, 0, None
+        with self._source.open_decompressed() as file:
+            content = _Content(file, layout.separator)
+            try:
+                reader = arrow_csv.open_csv(
+                    content,
+                    arrow_csv.ReadOptions(
+                        column_names=self.names, skip_rows=layout.n_lines, block_size=_BLOCK_BYTES, use_threads=False
+                    ),
+                    arrow_csv.ParseOptions(delimiter=layout.separator, newlines_in_values=True),
+                    arrow_csv.ConvertOptions(
+                        column_types=dict.fromkeys(wanted, self._arrow.string()),
+                        include_columns=wanted,
+                        null_values=sorted(self.missing.without_signs.words),
+                        strings_can_be_null=True,
+                    ),
+                )
+                for batch in reader:
+                    n_rows += len(batch)
+                    self._has_spaced_quotes = content.has_spaced_quotes
+                    yield batch
+            except ValueError as error:  # of pyarrow too
+                trouble = error
+            finally:
+                reader = None
+                _wait_until_free(content)
+        # Also where pyarrow is content: it skips blank lines, and reads all after an open quote as one field.
+        if trouble or layout.n_lines + n_rows != content.n_lines or content.n_quotes % 2:
+            self._refuse_fault()
+        if trouble:
+            raise TableError(
+                f"{self.path} can't be split into columns: {quoted(trouble)}. Check its quotes, and that no row has "
+                f"more than {_BLOCK_BYTES >> 20} MiB."
+            ) from trouble
+
+    def _refuse_fault(self) -> None:
+        """Refuse what Python's csv module, which is slower but strict, finds wrong."""
+        layout, path = self._layout, self.path
+        number, blank = layout.first_row - 1, 0
+        with self._source.open_text() as text:
+            lines = islice(_lines(path, text), layout.n_lines, None)
+            rows = csv.reader(lines, delimiter=layout.separator, strict=True)
+            try:
+                for number, row in enumerate(rows, layout.first_row):
+                    if len(row) <= 1 and not "".join(row).strip():
+                        blank = blank or number
+                    elif blank:
+                        raise TableError(f"{path}: row {blank} is blank, but more rows follow. Remove it.")
+                    elif len(row) != len(layout.names):
+                        raise TableError(f"{path}: {_about_width(row, number, layout)}")
+            except csv.Error as error:
+                raise TableError(
+                    f"{path}: row {number + 1} can't be split into columns ({error}). Check that every quote is closed."
+                ) from error
+        if number < layout.first_row or blank == layout.first_row:
+            raise self._without_rows()
+
+    def _without_rows(self) -> TableError:
+        return TableError(f"{self.path} has column names but no rows. Add at least one row of values.")
+
+
+class _Content:
+    """A file as pyarrow reads it, without blank lines at its end; what must not be overlooked is noted."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO, separator: str) -> None:
+        self._file, self._held = file, b""
+        self._spaced_quote = re.compile(rb"(?:^|[\r\n]|%s) +\"" % re.escape(separator.encode()))
+        self.has_spaced_quotes = False
+        self._n_ends = Counter[bytes]()
+        self.n_quotes = 0
+
+    def read(self, size: int) -> bytes:
+        content = b""
+        while not content and (block := self._file.read(size)):
+            if b"\0" in block:
+                raise ValueError("a NUL byte")
+            block = self._held + block
+            content = block.rstrip(b"\r\n ")
+            self._held = block[len(content) :]
+        for end in (b"\n", b"\r"):
+            self._n_ends[end] += content.count(end)
+        self.n_quotes += content.count(b'"')
+        self.has_spaced_quotes |= b' "' in content and self._spaced_quote.search(content) is not None
+        return content
 
     @property
-    def type(self) -> str:
-        """What pyarrow should read it as."""
-        return "string" if self._is_text or self._has_odd_numbers else "double"
+    def n_lines(self) -> int:
+        """The lines, if they end alike."""
+        return max(self._n_ends.values()) + 1
 
-    def expect(self, cell: str) -> None:
-        """Learn from a cell of the first rows: a column with text in one is read as text at once."""
-        self._is_text |= self._missing.numbers_from([cell]) is None
+    def close(self) -> None:
+        """Whoever opened the file closes it."""
 
-    def add(self, values: Any, n_expected: int) -> None:
-        """Add the values of a block, numbers or strings of pyarrow; so many values are expected in all."""
-        if str(values.type) == "double":
-            self._add_numbers(parts_of(values, np.float64, np.nan), n_expected)
+
+def _wait_until_free(content: _Content) -> None:
+    """Wait for pyarrow's thread, which reads ahead, to let go of what it reads: it would abort a program that ends."""
+    for _ in range(_MOST_WAITS):
+        if sys.getrefcount(content) <= _OWN_REFERENCES:
             return
-        if not self._is_text:
-            numbers = self._numbers_in(values)
-            if numbers is not None:
-                self._add_numbers([numbers], n_expected)
-                return
-            self.has_lost_text = self._n_numbers > 0 or self._was_drained
-            self._is_text = True
-        if self._is_id:
-            self._add_ids(values)
-        elif not self.has_lost_text:
-            self._texts.append(values)
-
-    def _add_numbers(self, parts: list[FloatArray], n_expected: int) -> None:
-        """Add numbers to those of earlier blocks while they are in cache."""
-        start = self._n_numbers
-        self._n_numbers += sum(map(len, parts))
-        if self._n_numbers > len(self._numbers):
-            longer = np.empty(max(self._n_numbers, n_expected, 2 * len(self._numbers)))
-            longer[:start] = self._numbers[:start]
-            self._numbers = longer
-        for part in parts:
-            self._numbers[start : start + len(part)] = self._missing.in_numbers(part)
-            start += len(part)
-
-    def _add_ids(self, values: Any) -> None:
-        """Add ids: as integers as long as all are, else as strings."""
-        integers = exact_integers(values) if self._are_integers else None
-        if self._are_integers and integers is None:
-            self._texts = [earlier.cast(values.type) for earlier in self._texts]
-            self._are_integers = False
-        self._texts.append(values if integers is None else integers)
-
-    def _numbers_in(self, values: Any) -> FloatArray | None:
-        """The numbers in strings; None where one is neither a number nor missing."""
-        numbers = as_numbers(values)
-        if numbers is None:
-            self._has_odd_numbers = True
-            words = trimmed(values, self._missing.words)
-            numbers = as_numbers(words)
-            if numbers is None:
-                return self._missing.numbers_from(words.to_pylist())
-        return numbers
-
-    def joined(self) -> NDArray[Any]:
-        """All values as a column of one of the kinds of `closefar.tables.values`."""
-        if not self._is_text:
-            return self._numbers[: self._n_numbers]
-        texts = shared_texts(self.ids())
-        return texts if self._stays_text else _booleans(texts)
-
-    def drained(self) -> Any:
-        """What was added since the last time, as pyarrow has it; None where text was lost."""
-        if self.has_lost_text:
-            return None
-        self._was_drained = True
-        if self._is_text:
-            texts, self._texts = self._texts, []
-            return trimmed(chained(texts), self._missing.words - self._missing.signs)
-        numbers, self._n_numbers = self._numbers[: self._n_numbers].copy(), 0
-        return array_of_numbers(numbers)
-
-    def ids(self) -> Any:
-        """All values as strings of pyarrow, or integers, null where one is missing."""
-        if self._are_integers:
-            return chained(self._texts)
-        texts = trimmed(chained(self._texts), self._missing.words - self._missing.signs)
-        return texts if has_text(texts, "+") else trimmed(texts, self._missing.signs)
+        time.sleep(0.001)
 
 
-def _n_expected(file: BinaryIO, layout: Layout) -> int:
-    """About how many rows there are, judged by the first ones; 0 where the size of the file is not known."""
-    size = os.fstat(file.fileno()).st_size if isinstance(file, io.BufferedReader) else 0
-    sampled = sum(sum(map(len, row)) + len(row) for row in layout.sample)
-    return int(_SPARE * len(layout.sample) * size / sampled) if sampled else 0
+def _with_point(strings: Any, decimal: str) -> Any:
+    """Numbers with a decimal point; those that had one where it should be a comma become text."""
+    import pyarrow.compute as pc
+
+    if decimal == ".":
+        return strings
+    return pc.replace_substring(pc.replace_substring(strings, ".", "_"), decimal, ".")
+
+
+def _has_nan(numbers: Any) -> bool:
+    """Whether a column of numbers has NaN beside null: pyarrow reads "nan(x)" as a number, Python does not."""
+    import pyarrow.compute as pc
+
+    total = pc.sum(numbers).as_py()  # NaN as well where plus and minus infinity are in it
+    return total is not None and bool(total != total and pc.any(pc.is_nan(numbers)).as_py())
 
 
 def _booleans(column: NDArray[np.object_]) -> NDArray[Any]:
@@ -230,3 +311,124 @@ def _booleans(column: NDArray[np.object_]) -> NDArray[Any]:
     if None in known.values():
         return column
     return np.fromiter(map(known.__getitem__, column), dtype=bool, count=len(column))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which character separates the columns, what they are called, and where the rows begin.
+
+
+class _Layout(NamedTuple):
+    separator: str
+    names: list[str]
+    n_lines: int  # that end with the names, of which quoted ones may take several
+    first_row: int  # the number of the first row of values: 2, or more where other lines stand above the names
+
+
+def _find_layout(source: Input, decimal: str) -> _Layout:
+    path = source.name
+    with source.open_text() as text:
+        lines = _lines(path, text)
+        above, sample = _preamble(lines)
+        sample += islice(lines, _SAMPLE_LINES)
+        if not "".join(sample).strip():
+            what = "has comments only" if above else "is empty"
+            raise TableError(f"{path} {what}. It must have a row of column names and at least one row of values.")
+        if not sample[0].strip():
+            raise TableError(f"{path}: row {len(above) + 1} is blank. The first row must name the columns.")
+        told = _EXCEL_SEPARATOR.fullmatch(above[0]) if above else None
+        candidates = (told[1],) if told and told[1] in sample[0] else _SEPARATORS
+        fitness = {separator: _fitness(sample, separator, path) for separator in candidates}
+        separator = max(fitness, key=lambda each: (fitness[each][0], each != decimal, *fitness[each]))
+        if above and _is_header(above[-1], sample[0], separator):
+            name, found, rest = above.pop().partition(separator)
+            sample.insert(0, (name.lstrip("#").lstrip() or name) + found + rest)
+        row = len(above) + 1
+        rows = csv.reader(chain(sample, lines), delimiter=separator, skipinitialspace=True, strict=True)
+        try:
+            names = [name.strip() for name in next(rows)]
+        except csv.Error as error:
+            raise TableError(f"{path}: row {row} can't be split into columns ({error}). Check its quotes.") from error
+    width = fitness[separator][2]
+    if len(names) == 1 < width:
+        raise TableError(
+            f"{path}: row {row} must name the columns; it has a single name, {quoted(names[0])}, above rows of {width} "
+            f"fields (separator {separator!r}). Remove what stands above the column names, or begin it with #."
+        )
+    _check_names(path, row, names)
+    return _Layout(separator, names, len(above) + rows.line_num, row + 1)
+
+
+def _lines(path: str, text: Iterable[str]) -> Iterator[str]:
+    """The lines; TableError at the first that is not UTF-8 text."""
+    for number, line in enumerate(text, 1):
+        if wrong := _NOT_TEXT.search(line):
+            raise TableError(
+                f"{path} is not UTF-8 text: line {number} has the byte 0x{ord(wrong[0]) & 0xFF:02x}. If it is Latin-1 "
+                "or UTF-16, save it as UTF-8; if it is a gzip, Parquet, NumPy or Excel file, correct its ending or "
+                "save it as CSV."
+            )
+        yield line
+
+
+def _preamble(lines: Iterator[str]) -> tuple[list[str], list[str]]:
+    """The lines above the column names: Excel's "sep=;", and comments; and the first one below."""
+    above: list[str] = []
+    for line in lines:
+        if not line.startswith("#") and not (not above and _EXCEL_SEPARATOR.fullmatch(line)):
+            return above, [line]
+        above.append(line)
+    return above, []
+
+
+def _is_header(comment: str, below: str, separator: str) -> bool:
+    """Whether the last comment holds the column names, as in "#id,age" or what numpy.savetxt writes."""
+    names, first = csv.reader([comment, below], delimiter=separator)
+    if not comment.startswith("#") or len(names) != len(first) or len(first) < 2:
+        return False
+    return comment[1:2] != " " or all(map(is_number, first))
+
+
+def _fitness(lines: list[str], separator: str, path: str) -> tuple[bool, int, int, bool]:
+    """How well a separator splits the first rows: evenly, into many columns, as the file's name says."""
+    widths: list[int] = []
+    with suppress(csv.Error):
+        widths.extend(len(row) for row in csv.reader(lines, delimiter=separator, skipinitialspace=True) if row)
+    if len(lines) > _SAMPLE_LINES and len(widths) > 1:
+        widths.pop()  # the last row may be cut
+    usual = "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ","
+    first, most = (widths[0], max(widths)) if widths else (0, 0)
+    return 1 < min(widths, default=0) == most, first, most, most <= 1 and separator == usual
+
+
+def _check_names(path: str, row: int, names: list[str]) -> None:
+    if "" in names:
+        position = names.index("") + 1
+        hint = "; pandas leaves out its row numbers with to_csv(..., index=False)" if position == 1 else ""
+        raise TableError(
+            f"{path}: column {position} of {len(names)} has no name in row {row}. Name it or remove it{hint}."
+        )
+    numbered = names == [str(number) for number in range(len(names))]  # as pandas names them
+    if all(map(is_number, names)) and not numbered:
+        raise TableError(
+            f"{path}: row {row} must name the columns; it has only numbers, the first is {quoted(names[0])}. Add a row "
+            "of column names at the top."
+        )
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise TableError(f"{path}: row {row} repeats the column name {listed(repeated)}. Rename the columns.")
+
+
+def _about_width(row: list[str], number: int, layout: _Layout) -> str:
+    expected, separator = len(layout.names), layout.separator
+    if row[0].startswith("#"):
+        return f"row {number} is a comment, which may stand above the column names only. Remove it."
+    others = [
+        other for other in _SEPARATORS if other != separator and len(separator.join(row).split(other)) == expected
+    ]
+    advice = f"Quote fields that contain {separator!r}, and give every row as many fields as there are names."
+    if others:
+        advice = f"It looks separated by {others[0]!r}: use one separator throughout."
+    return (
+        f"row {number} has {counted(len(row), 'field')} where row {layout.first_row - 1} has "
+        f"{counted(expected, 'name')} (separator {separator!r}). {advice}"
+    )

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.errors import Sentence, either, setting
-from closefar.tables.errors import EmptyTableError, Place, TableError, argument, counted, listed, quoted, refuse_unknown
+from closefar.errors import Sentence, joined, setting
+from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted, refuse_unknown
 from closefar.tables.values import (
     BOOLEAN_WORDS,
     MissingValues,
@@ -311,14 +311,14 @@ def _learn_column(
     if values.dtype.kind == "M" and not is_categorical:
         raise TableError(
             f"{place.path}: {place.column(name)} holds dates or times, which are not numbers. Convert them, for "
-            "example to days since a reference date, or leave the column out with " + _option("drop", name) + "."
+            "example to days since a reference date, or leave the column out with " + setting(drop=[name]) + "."
         )
     if values.dtype.kind == "b" and not is_categorical:
         return Boolean.learn(name, values, place)
     if values.dtype.kind == "f" and not is_categorical:
         return Number.learn(name, values, place)
     known = distinct(to_text(values))
-    drop, categorical = _option("drop", name), _option("categorical", name)
+    drop, categorical = setting(drop=[name]), setting(categorical=[name])
     if not is_categorical:
         numbers = [text for text in known if is_number(text)]
         if len(numbers) == len(known):
@@ -328,11 +328,12 @@ def _learn_column(
         if numbers:
             raise _mixed(name, values, set(numbers), place, categorical)
         if _are_formatted_numbers(known):
-            choice = categorical + " if they are categories, or " + drop + " to leave them out."
+            commas = "set " + setting(decimal=",") + " for decimal commas"
+            choice = "or use " + categorical + " if they are categories", "or " + drop + " to leave them out."
             raise TableError(
                 f"{place.path}: {place.column(name)} has numbers, dates or times that are not written as plain "
-                f"numbers, such as {quoted(known[0])}. Write them without units and separators (a point for a decimal "
-                "comma, days since a reference date for dates), or use " + choice
+                f"numbers, such as {quoted(known[0])}. Write them without units and separators (dates as days since a "
+                "reference date), " + joined((commas, *choice), ", ")
             )
     n_values, most = int(np.sum(~is_missing(values))), _MOST_NAMED_CATEGORIES if is_categorical else _MOST_CATEGORIES
     are_ids = not is_categorical and len(known) >= _FEWEST_IDS and len(known) > _SHARE_OF_IDS * n_values
@@ -357,18 +358,14 @@ def _mixed(
 ) -> TableError:
     wrong = [index for index, value in enumerate(values) if value is not None and value not in numbers]
     first, is_one = values[wrong[0]], len(wrong) == 1
-    comma = ", with a decimal point instead of a comma" if "," in first else ""
-    words = setting("na_values") + ", or use " + categorical + " to treat all values as categories."
+    them = "it" if is_one else "them"
+    comma = ", set " + setting(decimal=",") + " for decimal commas" if "," in first else ""
+    words = comma + ", add words for missing values to " + setting("na_values") + ", or use " + categorical
     return TableError(
         f"{place.path}: {place.column(name, wrong[0])} mixes numbers and text: {counted(len(wrong), 'value')} "
         f"{'is not a number' if is_one else 'are not numbers'}, the first is {quoted(first)} in "
-        f"{place.row(wrong[0])}. Correct {'it' if is_one else 'them'}{comma}, add words for missing values to " + words
+        f"{place.row(wrong[0])}. Correct {them}" + words + " to treat all values as categories."
     )
-
-
-def _option(name: str, column: str) -> Sentence:
-    """An option with the name of a column, which is cut where it is long."""
-    return either(f"{name}=[{quoted(column)}]", f"--{name} {argument(column)}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -630,7 +627,7 @@ class _Rows:
                 lacking |= mask
                 self.counts[name] = int(mask.sum())
             if visit is not None and self.counts.get(name) == len(lacking):
-                remedy = "Leave it out with " + _option("drop", name) + "."
+                remedy = "Leave it out with " + setting(drop=[name]) + "."
                 raise TableError(f"{place.path}: {place.column(name)} has no values. " + remedy)
             if visit is not None:
                 visit(name, column)

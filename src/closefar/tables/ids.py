@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.errors import setting
-from closefar.tables.arrow import chained, decoded, fixed_width, string_array, texts_of, trimmed
 from closefar.tables.errors import Place, TableError, counted, quoted
-from closefar.tables.values import to_text
+from closefar.tables.values import chained, decoded, fixed_width, string_array, texts_of, to_text, trimmed
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import select
-import stat
+import shutil
 import sys
 import tempfile
-import time
 import weakref
+import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import BinaryIO, cast
 
-from closefar.tables.errors import UnreadableError
+from closefar.tables.errors import TableError, UnreadableError, too_large
 
 STANDARD_INPUT = "-"
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # may lead to a file, but have no suffix
-_IN_MEMORY = 1 << 26  # what a pipe delivers is kept in memory up to this many bytes, beyond that in a temporary file
-_COPIED = 1 << 20
+_IN_MEMORY = 1 << 26  # bytes of a pipe that are kept in memory, 64 MiB; a larger one goes to a temporary file
 _WAIT_SECONDS = 2.0  # for a program that opens a named pipe to write
+_GZIP = b"\x1f\x8b"
 
 
 class Input(os.PathLike[str]):
@@ -59,17 +61,15 @@ class Input(os.PathLike[str]):
         """Refuse what can't be opened."""
         if self._path == STANDARD_INPUT:
             return
-        if os.path.isdir(self._path):
-            if not self.parts():
-                raise UnreadableError(
-                    f"{self.name} is a directory without Parquet files. Give the path of a file, or of a directory "
-                    "with files that end with .parquet."
-                )
-            return
         if not os.path.exists(self._path):
             raise UnreadableError(f"{self.name} does not exist. Check the path.")
         if not os.access(self._path, os.R_OK):
             raise UnreadableError(f"{self.name} can't be read: permission denied. Change the permissions of the file.")
+        if not self.parts():
+            raise UnreadableError(
+                f"{self.name} is a directory without Parquet files. Give the path of a file, or of a directory "
+                "with files that end with .parquet."
+            )
 
     def parts(self) -> list[Input]:
         """The file itself, or the Parquet files of a directory in the order of their names."""
@@ -82,10 +82,8 @@ class Input(os.PathLike[str]):
         """What changes when a file is written again: its size and its time."""
         if self.is_stream:
             return None
-        try:
+        with _readable(self.name):
             found = os.stat(self._path)
-        except OSError as error:
-            raise UnreadableError(f"{self.name} can't be read: {error.strerror}. Check the path.") from error
         return found.st_size, found.st_mtime_ns
 
     @contextmanager
@@ -94,21 +92,47 @@ class Input(os.PathLike[str]):
         if self.is_stream:
             self._copy.seek(0)
             yield self._copy
-            return
-        with open(self._path, "rb") as file:
-            yield file
+        else:
+            with open(self._path, "rb") as file:
+                yield file
+
+    @contextmanager
+    def open_decompressed(self) -> Iterator[BinaryIO]:
+        """Open a text file, which may be compressed; what is wrong with its bytes is a TableError."""
+        with _readable(self.name), self.open() as file:
+            is_gzipped = self.name.lower().endswith(".gz") or (self.is_stream and file.read(len(_GZIP)) == _GZIP)
+            file.seek(0)
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb")) if is_gzipped else file
+
+    @contextmanager
+    def open_text(self) -> Iterator[io.TextIOWrapper]:
+        """Open a text file as lines with their own ends; bytes that are not UTF-8 become surrogates."""
+        with self.open_decompressed() as file:
+            text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+            try:
+                yield text
+            finally:
+                text.detach()
 
     @cached_property
     def _copy(self) -> BinaryIO:
         copy = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - closed with this object
         weakref.finalize(self, copy.close)
-        try:
-            for content in _read_once(self._path, self.name):
-                copy.write(content)
-        except OSError as error:
-            if isinstance(error, UnreadableError):
-                raise
-            raise UnreadableError(f"{self.name} can't be read: {error.strerror or error}.") from error
+        if self._path == STANDARD_INPUT and sys.stdin is None:
+            raise UnreadableError("standard input is closed. Redirect a file to it, or give the path of a file.")
+        with _readable(self.name):
+            if self._path == STANDARD_INPUT:
+                shutil.copyfileobj(sys.stdin.buffer, copy)
+            else:
+                # A blocking `open` would wait for ever for a pipe that nothing writes to.
+                with open(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+                    if not select.select([file], [], [], _WAIT_SECONDS)[0]:
+                        with suppress(BlockingIOError):  # there is a writer, which has not written yet
+                            copy.write(first := os.read(file.fileno(), 1))
+                            if not first:
+                                raise UnreadableError(f"no program writes to the pipe {self.name}. Start it first.")
+                    os.set_blocking(file.fileno(), True)
+                    shutil.copyfileobj(file, copy)
         return cast(BinaryIO, copy)
 
 
@@ -161,36 +185,16 @@ class Unchanged:
                 )
 
 
-def _read_once(path: str, name: str) -> Iterator[bytes]:
-    if path == STANDARD_INPUT:
-        if sys.stdin is None:
-            raise UnreadableError("standard input is closed. Redirect a file to it, or give the path of a file.")
-        yield from _parts(sys.stdin.buffer)
-        return
-    is_pipe = stat.S_ISFIFO(os.stat(path).st_mode)
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK) if is_pipe else path, "rb") as file:
-        if is_pipe:
-            yield _first_of_pipe(file.fileno(), name)
-            os.set_blocking(file.fileno(), True)
-        yield from _parts(file)
-
-
-def _parts(file: BinaryIO) -> Iterator[bytes]:
-    while content := file.read(_COPIED):
-        yield content
-
-
-def _first_of_pipe(descriptor: int, name: str) -> bytes:
-    """What can be read at once; refuse a pipe that nothing writes to, where a blocking read would wait for ever."""
-    deadline = time.monotonic() + _WAIT_SECONDS
-    events = select.poll()
-    events.register(descriptor, select.POLLIN)
-    while time.monotonic() < deadline:
-        is_ready = bool(events.poll(50))  # with something to read, or because the writer is done
-        try:
-            content = os.read(descriptor, _COPIED)
-        except BlockingIOError:  # there is a writer, which has not written yet
-            return b""
-        if content or is_ready:
-            return content
-    raise UnreadableError(f"{name} is a pipe that no program writes to. Start that program first.")
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Errors of the system and of gzip name the file."""
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise TableError(f"{name} is not a gzip file, or it is damaged ({error}). Compress it again.") from error
+    except MemoryError as error:
+        raise too_large(name) from error
+    except OSError as error:
+        if isinstance(error, UnreadableError):
+            raise
+        raise UnreadableError(f"{name} can't be read: {error.strerror or error}.") from error

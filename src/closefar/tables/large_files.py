@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from closefar.tables.chunks import is_large
 from closefar.tables.encoding import Encoding, Features
 from closefar.tables.pairs import PairTable, read_pairs, read_points
-from closefar.tables.sizes import is_large
 from closefar.tables.source import Source, find_id
 
 if TYPE_CHECKING:

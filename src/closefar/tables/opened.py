@@ -21,15 +21,13 @@ from closefar.errors import setting
 from closefar.judgements import CodedLabels, Partition, Partitions, Tuples
 from closefar.judgements.tuples import unchecked_tuples
 from closefar.rows import Chunks, StreamedRows
-from closefar.tables.arrow import fixed_width, texts_of
-from closefar.tables.chunks import FileColumns, TableChunks
+from closefar.tables.chunks import FileColumns, NumpyChunks, SpooledFile, TableChunks
 from closefar.tables.delimited import DelimitedFile
 from closefar.tables.encoding import Encoding, Features
 from closefar.tables.errors import EmptyTableError, Place, TableError
+from closefar.tables.files import ParquetFile, TableFile, loading
 from closefar.tables.ids import Ids, ids_of_pairs
 from closefar.tables.inputs import InputList
-from closefar.tables.numpy_chunks import NumpyChunks
-from closefar.tables.numpy_files import loading
 from closefar.tables.pairs import (
     PairTable,
     TableRows,
@@ -39,11 +37,8 @@ from closefar.tables.pairs import (
     read_id_pairs,
     read_ids,
 )
-from closefar.tables.parquet import ParquetFile
 from closefar.tables.source import Roles, Source, find_id_roles, find_label, find_row_roles, has_two_sides
-from closefar.tables.spooled import SpooledFile
-from closefar.tables.table import TableFile
-from closefar.tables.values import is_number
+from closefar.tables.values import fixed_width, is_number, texts_of
 
 File = str | os.PathLike[str]
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from closefar.arrays import LEGS, FloatArray
 from closefar.errors import either, joined, setting
-from closefar.tables.arrow import fixed_width, release_memory, texts_of
 from closefar.tables.encoding import Category, Encoding, Features
 from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
+from closefar.tables.files import TableFile
 from closefar.tables.ids import Ids, are_among, as_id_column, check_ids, codes_of_ids, ids_of_pairs, row_numbers
 from closefar.tables.recorded import RecordedFile, fingerprint_columns, is_recorded, point_differences
 from closefar.tables.source import (
@@ -30,8 +30,16 @@ from closefar.tables.source import (
     find_id_roles,
     find_row_roles,
 )
-from closefar.tables.table import TableFile
-from closefar.tables.values import codes_of, distinct, is_missing, is_number, to_text
+from closefar.tables.values import (
+    codes_of,
+    distinct,
+    fixed_width,
+    is_missing,
+    is_number,
+    release_memory,
+    texts_of,
+    to_text,
+)
 
 if TYPE_CHECKING:
     from closefar.judgements import Tuples

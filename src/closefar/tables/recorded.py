@@ -21,11 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.arrow import load_arrow
 from closefar.tables.errors import Place, TableError, UnreadableError, counted, listed
 from closefar.tables.ids import as_id_column
 from closefar.tables.inputs import Input
-from closefar.tables.values import MissingValues, to_text
+from closefar.tables.values import MissingValues, load_arrow, to_text
 
 SIGNATURE = b"SQLite format 3\0"
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from closefar.errors import setting
 from closefar.tables.encoding import Features, chosen_names
 from closefar.tables.errors import Place, TableError, listed, quoted, refuse_unknown
+from closefar.tables.files import TableFile, open_table
 from closefar.tables.inputs import STANDARD_INPUT, Input
 from closefar.tables.recorded import RecordedFile
-from closefar.tables.table import TableFile, open_table
 from closefar.tables.values import to_text
 
 _LABEL_NAMES = ("label", "labels")

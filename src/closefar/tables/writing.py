@@ -46,17 +46,9 @@ def csv_parts(blocks: Blocks, separator: str = ",") -> Iterator[bytes]:
         yield text.getvalue().encode("utf-8", "surrogatepass")
 
 
-def _csv(blocks: Blocks, file: IO[bytes]) -> None:
-    file.writelines(csv_parts(blocks))
-
-
 def _gzipped_csv(blocks: Blocks, file: IO[bytes]) -> None:
     with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as compressed:
         compressed.writelines(csv_parts(blocks))
-
-
-def _tsv(blocks: Blocks, file: IO[bytes]) -> None:
-    file.writelines(csv_parts(blocks, "\t"))
 
 
 def _parquet(blocks: Blocks, file: IO[bytes]) -> None:
@@ -86,9 +78,9 @@ def _npz(blocks: Blocks, file: IO[bytes]) -> None:
 
 
 _FORMATS: dict[str, Callable[[Blocks, IO[bytes]], None]] = {
-    ".csv": _csv,
+    ".csv": lambda blocks, file: file.writelines(csv_parts(blocks)),
     ".csv.gz": _gzipped_csv,
-    ".tsv": _tsv,
+    ".tsv": lambda blocks, file: file.writelines(csv_parts(blocks, "\t")),
     ".parquet": _parquet,
     ".npz": _npz,
 }
