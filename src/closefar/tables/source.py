@@ -117,8 +117,7 @@ class Source:
 
     def open(self, path: str | os.PathLike[str]) -> TableFile:
         """Open one of the files."""
-        options = {} if self.decimal == "." else {"decimal": self.decimal}
-        return open_table(path, self.na_values, **options)
+        return open_table(path, self.na_values, self.decimal)
 
     @property
     def judged(self) -> str | os.PathLike[str]:
