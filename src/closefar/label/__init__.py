@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from closefar.label.leaves import make_leaves
-from closefar.label.server.opening import open_server
-from closefar.label.server.sessions import Address, check_names
-from closefar.label.server.site import Site, Tls, plan_site
-from closefar.label.storage.points import read_label_points
-from closefar.label.task import ANSWERS, Purpose, Task, TaskKind
+from closefar.label.site import Address, Site, Tls, check_names, open_server, plan_site
+from closefar.label.task import ANSWERS, LabelPoints, Purpose, Task, TaskKind, make_leaves, read_label_points
 
 __all__ = [
     "ANSWERS",
     "Address",
+    "LabelPoints",
     "Purpose",
     "Site",
     "Task",
