@@ -33,8 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from closefar.label import ANSWERS, Task, TaskKind, plan_site, read_label_points
-from closefar.label.server import LabelServer
+from closefar.label import ANSWERS, LabelServer, Task, TaskKind, plan_site, read_label_points
 from closefar.tables import read_recorded
 
 __all__ = ["Outcome", "run_kills"]

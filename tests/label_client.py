@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from closefar.label import ANSWERS, Site, Task, TaskKind, plan_site, read_label_points
-from closefar.label.server import LabelServer, Limits
+from closefar.label import ANSWERS, LabelServer, Site, Task, TaskKind, plan_site, read_label_points
+from closefar.label.security import ClientLimits
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 PAIRS = Task(TaskKind.pairs, "Are these two alike?", "", ANSWERS[TaskKind.pairs])
@@ -128,7 +128,7 @@ def running(
     task: Task = PAIRS,
     show: tuple[str, ...] = (),
     site: Site | None = None,
-    limits: Limits | None = None,
+    limits: ClientLimits | None = None,
     port: int = 0,
     fits: bool = False,
     **changes: Any,

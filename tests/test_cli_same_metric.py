@@ -11,7 +11,7 @@ import pytest
 
 import closefar as cf
 from closefar.label import read_label_points
-from closefar.label.fitting import Work, fit_once
+from closefar.label.fitting import Work, fit_answers
 from closefar.label.metric import Given, learn
 from closefar.label.storage import Store
 from closefar.tables import read_recorded
@@ -70,7 +70,7 @@ def test_the_labelling_page_learns_what_python_learns(judged: tuple[str, Path, A
     learned = learn(Given.of(recorded, points.features, task), task)
     assert learned is not None
     _assert_same(learned.metric, learner.metric_)
-    found = fit_once(Work(folder / "judgements.sqlite", points.features, points.feature_names, task), None, 0)
+    found = fit_answers(Work(folder / "judgements.sqlite", points.features, points.feature_names, task), None, 0)
     assert found is not None
     printed = found[0]["learner"]
     assert f"cf.{type(learner).__name__}(" in printed

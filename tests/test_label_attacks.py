@@ -19,8 +19,7 @@ import pytest
 
 from closefar.label import check_names
 from closefar.label.app import find_picture
-from closefar.label.security import Sessions
-from closefar.label.server import Limits
+from closefar.label.security import ClientLimits, Sessions
 from label_client import PNG, Client, Running, new_key, number_table, receive, running
 
 HONEST = tuple(f"honest{number}" for number in range(10))
@@ -843,15 +842,15 @@ def test_there_are_no_websockets(server: Running, ana: Client) -> None:
 
 
 def test_responses_do_not_name_the_server(server: Running, ana: Client) -> None:
-    headers = ana.get("/").headers
+    headers = ana.get("/api/setup").headers
     assert "server" not in headers
     assert "x-powered-by" not in headers
     assert headers["cache-control"] == "no-store"
     assert headers["referrer-policy"] == "no-referrer"
 
 
-QUICK = Limits(seconds=1, connections=20)
-SELDOM = Limits(rate=0.5, burst=40.0)
+QUICK = ClientLimits(seconds=1, connections=20)
+SELDOM = ClientLimits(rate=0.5, burst=40.0)
 
 
 @pytest.fixture(scope="module")
@@ -932,7 +931,10 @@ def test_whoever_does_not_read_is_cut_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["half-a-line", "half-the-headers", "half-a-body", "half-a-chunk"])
 def test_strangers_who_hold_hundreds_of_connections_keep_nobody_out(tmp_path: Path, name: str) -> None:
     """They may keep them open for as long as the default lets them; those of honest clients are younger."""
-    with running(tmp_path, number_table(20), limits=Limits(connections=200)) as server, contextlib.ExitStack() as stack:
+    with (
+        running(tmp_path, number_table(20), limits=ClientLimits(connections=200)) as server,
+        contextlib.ExitStack() as stack,
+    ):
         client = server.client("owner")
         sent = SLOW[name].replace(b"{host}", f"127.0.0.1:{server.port}".encode())
         for number in range(400):

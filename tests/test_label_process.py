@@ -19,7 +19,7 @@ import pytest
 
 from closefar.label import ANSWERS, Task, TaskKind, fitting, read_label_points
 from closefar.label.findings import nothing_found
-from closefar.label.fitting import FittingProcess, Work, fit_once
+from closefar.label.fitting import FittingProcess, Work, fit_answers
 from closefar.label.storage import NewEvent, Store
 
 PATIENCE = 120.0
@@ -219,10 +219,10 @@ def test_a_fit_that_fails_is_told_in_the_findings(store, points, task, work, mon
         raise RuntimeError("out of luck")
 
     monkeypatch.setattr(fitting, "findings", fail)
-    body, questions, n_events = fit_once(work, None, 0)
+    body, questions, n_events = fit_answers(work, None, 0)
     assert body == nothing_found(task, "The last fit failed (RuntimeError: out of luck). Judging goes on.")
     assert (questions, n_events) == ([], 30)
 
 
 def test_a_file_that_is_not_there_is_no_end(work, tmp_path):
-    assert fit_once(replace(work, path=tmp_path / "none.sqlite"), None, 0) is None
+    assert fit_answers(replace(work, path=tmp_path / "none.sqlite"), None, 0) is None

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp
 from closefar.errors import printable
 from closefar.label.assignment import Assigned, assign, assign_review, was_shown
 from closefar.label.findings import LatestFindings
-from closefar.label.security import SESSION_SECONDS, Guard, Limits, Rate, Sessions
+from closefar.label.security import SESSION_SECONDS, ClientLimits, Guard, Rate, Sessions
 from closefar.label.site import Person, Site
 from closefar.label.storage import NewEvent, Store, StoreError
 from closefar.label.task import LabelPoints, Task
@@ -45,14 +45,11 @@ _GUESSES = 1.0, 50.0  # wrong secrets per second, and at once; a secret has 256 
 
 _PAGES = {"/": "label.html.jinja", "/overview": "label_overview.html.jinja"}
 _ASSETS = ("palette.css", "label.css", "label.js", "label_icon.svg", "label_outbox.js", "label_page.js", "overview.js")
-_ASSET_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
 
 class Labelling:
-    """What is judged, where answers go, and who may give them: what each route answers.
-
-    All that takes long runs in threads.
+    """What each route answers; all that reads or writes the file runs in threads.
 
     Parameters
     ----------
@@ -64,7 +61,7 @@ class Labelling:
         What is known so far.
     notify : function
         Called with the number of events after each change.
-    limits : Limits
+    limits : ClientLimits
     """
 
     def __init__(
@@ -75,15 +72,15 @@ class Labelling:
         sessions: Sessions,
         findings: LatestFindings,
         notify: Callable[[int], None],
-        limits: Limits,
+        limits: ClientLimits,
     ) -> None:
         self.task, self.points, self.store, self.sessions = task, points, store, sessions
         self.findings, self.notify = findings, notify
+        rate, burst = limits.rate, limits.burst
+        self._requests, self._wrong_secrets = Rate(rate, burst), Rate(*_GUESSES)
+        self._pictures = Rate(_PICTURES_PER_REQUEST * rate, _PICTURES_PER_REQUEST * burst)
         self._progress = {name: _Progress(name) for name in sessions.people}
         self._rng = np.random.default_rng()  # used in transactions only, one at a time
-        self._requests = Rate(limits.rate, limits.burst)
-        self._pictures = Rate(_PICTURES_PER_REQUEST * limits.rate, _PICTURES_PER_REQUEST * limits.burst)
-        self._wrong_secrets = Rate(*_GUESSES)
 
     def app(self, site: Site, port: int) -> ASGIApp:
         """The whole of the server's application: the routes behind the guard."""
@@ -94,10 +91,11 @@ class Labelling:
         return Guard(app, site.hosts(port), site.origins(port), frozenset(_PAGES))
 
     def _routes(self) -> list[Route]:
-        files = {f"/static/{name}": _asset(load_asset(name), _ASSET_TYPES[name.rpartition(".")[2]]) for name in _ASSETS}
+        types = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+        pages = {path: load_template(name, "closefar label", "label").render() for path, name in _PAGES.items()}
         return [
-            *(Route(path, _page(name), methods=["GET"]) for path, name in _PAGES.items()),
-            *(Route(path, asset, methods=["GET"]) for path, asset in files.items()),
+            *(Route(path, _asset(page, "text/html"), methods=["GET"]) for path, page in pages.items()),
+            *(Route(f"/static/{name}", _asset(load_asset(name), types[name.rpartition(".")[2]])) for name in _ASSETS),
             Route("/enter", self._enter, methods=["POST"]),
             Route("/api/setup", self._setup, methods=["GET"]),
             Route("/api/findings", self._reading(self._findings), methods=["GET"]),
@@ -203,10 +201,9 @@ class Labelling:
 
     def _review(self, found: dict[str, Any], person: Person) -> dict[str, Any]:
         question = _checked(found, "The body", {"question": _QUESTION})["question"]
-        given = None
-        if any(each.get("question") == question for each in self.findings.doubtful_of(person.name)):
-            job = partial(assign_review, annotator=person.name, question=question, now=time.time())
-            given = self.store.run(job)
+        is_doubtful = any(each.get("question") == question for each in self.findings.doubtful_of(person.name))
+        job = partial(assign_review, annotator=person.name, question=question, now=time.time())
+        given = self.store.run(job) if is_doubtful else None
         if given is None:
             raise HTTPException(404, "Only own answers that the metric doubts can be looked at again.")
         return {"question": self._shown(given)}
@@ -251,19 +248,14 @@ class Labelling:
         return int(text)
 
 
-def _page(name: str) -> Callable[[Request], Any]:
-    """A page; it holds no data, which its scripts ask for."""
-    return _asset(load_template(name, "closefar label", "label").render(), "text/html", is_kept=False)
-
-
-def _asset(text: str, media_type: str, *, is_kept: bool = True) -> Callable[[Request], Any]:
-    """Something that is the same for everybody, and may be kept by browsers as long as its tag stays."""
+def _asset(text: str, media_type: str) -> Callable[[Request], Any]:
+    """A page or what it loads, which browsers may keep as long as its tag stays: data are asked for by scripts."""
     content = text.encode()
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    headers = {"etag": tag, "cache-control": "no-cache"} if is_kept else {}
+    headers = {"etag": tag, "cache-control": "no-cache"}
 
     async def endpoint(request: Request) -> Response:
-        if is_kept and request.headers.get("if-none-match") == tag:
+        if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
         return Response(content, media_type=media_type, headers=headers)
 
@@ -468,7 +460,7 @@ def render_items(task: Task, points: LabelPoints, rows: Sequence[int]) -> list[d
     if len(rows) not in (1, task.n_things):
         raise ValueError(f"a question of {task.kind} shows {task.n_things} things; got {len(rows)} rows.")
     found: list[dict[str, Any]] = [{"id": _clean(str(points.ids[row])), "cells": []} for row in rows]
-    for name in _ordered(points):
+    for name in (*points.shown, *(name for name in points.columns if name not in points.shown)):
         values = points.columns[name]
         scale = _scale(points, name)
         cells = [_cell(points, name, values[row], row, scale) for row in rows]
@@ -548,10 +540,6 @@ def _decimals(finite: NDArray[np.float64], low: float, high: float) -> int | Non
     if most > _MOST_DIGITS:
         return None
     return next((n for n in range(most) if bool(np.all(finite == np.round(finite, n)))), most)
-
-
-def _ordered(points: LabelPoints) -> list[str]:
-    return [*points.shown, *(name for name in points.columns if name not in points.shown)]
 
 
 def _cell(points: LabelPoints, name: str, value: Any, row: int, scale: _Scale | None) -> dict[str, Any]:

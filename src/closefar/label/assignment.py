@@ -145,14 +145,11 @@ class _Asking:
         """A new question; the kind that is drawn gives way to another only where there is none of it."""
         chance = float(self.rng.random())
         shared_share = self.task.shared_share if self.task.is_shared else 0.0
-        kinds: tuple[Callable[[], Assigned | None], ...]
+        kinds: list[Callable[[], Assigned | None]] = [self._chosen, self._random, self._shared, self._abandoned]
         if chance < self.task.random_share:
-            kinds = (self._random, self._chosen)
+            kinds.insert(0, self._random)
         elif chance < self.task.random_share + shared_share:
-            kinds = (self._shared, self._chosen, self._random)
-        else:
-            kinds = (self._chosen, self._random)
-        kinds = (*kinds, self._shared, self._abandoned)
+            kinds.insert(0, self._shared)
         return next((found for kind in kinds if (found := kind()) is not None), None)
 
     def _chosen(self) -> Assigned | None:

@@ -183,12 +183,12 @@ def _directions(metric: Metric, features: FloatArray, names: Sequence[str]) -> l
     if metric.rank == 0:
         return []
     found = metric.directions()
-    rows = []
-    weights = loadings(found.columns, features.std(axis=0))
-    for share, column in zip(found.shares[:_DIRECTIONS].tolist(), weights.T, strict=False):
-        largest = np.argsort(-np.abs(column), kind="stable")[:_WEIGHTS]
-        rows.append({"share": share, "weights": [[str(names[at]), float(column[at])] for at in largest]})
-    return rows
+    weights = loadings(found.columns, features.std(axis=0)).T[:_DIRECTIONS]
+    largest = np.argsort(-np.abs(weights), axis=1, kind="stable")[:, :_WEIGHTS]
+    return [
+        {"share": float(share), "weights": [[str(names[at]), float(column[at])] for at in places]}
+        for share, column, places in zip(found.shares, weights, largest, strict=False)
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

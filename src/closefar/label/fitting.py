@@ -191,7 +191,7 @@ def _work_until_closed(connection: Connection[Any, Any], work: Work) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, OSError), threads_at_most(1):
         while True:
-            connection.send(fit_once(work, *connection.recv()))
+            connection.send(fit_answers(work, *connection.recv()))
 
 
 def _end_with_parent() -> None:
@@ -202,7 +202,7 @@ def _end_with_parent() -> None:
         os._exit(0)
 
 
-def fit_once(work: Work, previous: dict[str, Any] | None, n_before: int) -> Found | None:
+def fit_answers(work: Work, previous: dict[str, Any] | None, n_before: int) -> Found | None:
     """The findings on the answers that the file has now, the next questions, and the number of events.
 
     None if the file can't be read at the moment.  No exception ends the process: the findings then say that it failed.

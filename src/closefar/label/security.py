@@ -24,7 +24,7 @@ LARGEST_HEAD = 16_384  # bytes, as other servers allow; browsers send less than 
 
 
 @dataclass(frozen=True)
-class Limits:
+class ClientLimits:
     """How long a client may keep the server waiting, how often one may ask, and how many connections there may be.
 
     Attributes

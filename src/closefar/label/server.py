@@ -22,7 +22,7 @@ import uvicorn
 from closefar.label.app import Labelling, say
 from closefar.label.findings import LatestFindings, nothing_found
 from closefar.label.fitting import FittingProcess, Work
-from closefar.label.security import LARGEST_HEAD, Limits, Sessions
+from closefar.label.security import LARGEST_HEAD, ClientLimits, Sessions
 from closefar.label.site import Address, Person, Site, Tls, listen
 from closefar.label.storage import Store
 from closefar.label.task import LabelPoints, Task
@@ -46,7 +46,7 @@ class LabelServer:
     port : int, optional
         By default one that is always the same for this file, so that open pages find a server that was started again;
         a free one if that is taken.
-    limits : Limits
+    limits : ClientLimits
         For clients.
     fits : bool
         Whether the answers are fitted while they come.
@@ -60,10 +60,10 @@ class LabelServer:
         site: Site,
         port: int | None = None,
         *,
-        limits: Limits | None = None,
+        limits: ClientLimits | None = None,
         fits: bool = True,
     ) -> None:
-        self._limits = limits or Limits()
+        self._limits = limits or ClientLimits()
         self._waiting: dict[Any, tuple[Any, float]] = {}  # connections whose clients are awaited: for what, since when
         context = None if site.tls is None else _tls_context(site.tls)
         self.site = site

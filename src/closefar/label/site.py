@@ -1,4 +1,4 @@
-"""Where the server is reached: what it listens on, the addresses that browsers may use for it, and the way in."""
+"""Where the server is reached: what it listens on, the addresses that browsers may use for it, and who opens them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-
-from closefar.label.task import LabelPoints, Task
-
-if TYPE_CHECKING:
-    from closefar.label.server import LabelServer
 
 OWNER = "owner"  # who sees the overview, and judges alone if there are no annotators
 
@@ -23,21 +17,6 @@ _LOCAL = ("127.0.0.1", "localhost")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 _BACKLOG = 1024  # connections that wait to be accepted: a browser opens six, for well over 100 people at once
 _LONGEST_PERSON, _MOST_PEOPLE = 40, 200  # letters in a name that fit on the page; people for whom a table has room
-_PACKAGES = ("anyio", "h11", "jinja2", "starlette", "uvicorn")
-
-
-def open_server(
-    path: Path, task: Task, points: LabelPoints, site: Site, port: int | None = None, **options: Any
-) -> LabelServer:
-    """Return a server that listens, see `LabelServer`; an ImportError names the extra that it needs."""
-    try:
-        from closefar.label.server import LabelServer
-    except ImportError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _PACKAGES:
-            raise
-        raise ImportError(f"closefar label needs {package}: run pip install 'closefar[label]'.") from error
-    return LabelServer(path, task, points, site, port, **options)
 
 
 @dataclass(frozen=True)

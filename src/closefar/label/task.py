@@ -224,7 +224,7 @@ _TREES = np.array(
 _SPREAD = np.array([7.0, 4.0, 0.04, 9.0])
 _LOWEST, _HIGHEST = np.array([30.0, 10.0, 0.22, 8.0]), np.array([112.0, 60.0, 0.72, 140.0])
 
-_TALL, _WIDE = 280, 168  # pixels: room for the largest leaf, 112 by 60 mm, and its stalk
+_PICTURE_HEIGHT, _PICTURE_WIDTH = 280, 168  # pixels: room for the largest leaf, 112 by 60 mm, and its stalk
 _SCALE = 2.2  # pixels per millimetre
 _STALK = 22  # pixels
 
@@ -256,8 +256,9 @@ def make_leaves(n: int = 160, *, random_state: int = 0) -> Leaves:
 
 def _draw(length: float, width: float, widest: float, hue: float) -> NDArray[np.uint8]:
     """Draw a leaf as red, green, blue and opacity of each pixel, its base below."""
-    along = (_TALL - _STALK - np.arange(_TALL, dtype=np.float64)[:, np.newaxis]) / (_SCALE * length)  # 1 at the tip
-    across = np.abs(np.arange(_WIDE) - (_WIDE - 1) / 2) / _SCALE
+    rows, columns = np.arange(_PICTURE_HEIGHT)[:, np.newaxis], np.arange(_PICTURE_WIDTH)
+    along = (_PICTURE_HEIGHT - _STALK - rows) / (_SCALE * length)  # 1 at the tip
+    across = np.abs(columns - (_PICTURE_WIDTH - 1) / 2) / _SCALE
     rise, fall = 3.0 * widest, 3.0 * (1.0 - widest)  # a curve whose peak is where the leaf is widest
     inside = np.clip(along, 0.0, 1.0)
     half = width / 2 * inside**rise * (1 - inside) ** fall / (widest**rise * (1 - widest) ** fall)
@@ -265,7 +266,7 @@ def _draw(length: float, width: float, widest: float, hue: float) -> NDArray[np.
     is_stalk = (along <= 0.1) & (across < 0.7)
     veins = np.abs((along - 0.5 * across / max(width, 1.0)) * 9 % 1 - 0.5) < 0.06
     light, dark = (np.array(colorsys.hls_to_rgb(hue / 360, each, 0.55)) * 255 for each in (0.42, 0.27))
-    picture = np.zeros((_TALL, _WIDE, 4), dtype=np.uint8)
+    picture = np.zeros((_PICTURE_HEIGHT, _PICTURE_WIDTH, 4), dtype=np.uint8)
     picture[is_leaf] = [*light.astype(np.uint8), 255]
     picture[(is_leaf & (veins | (across < 0.7))) | is_stalk] = [*dark.astype(np.uint8), 255]
     return picture
