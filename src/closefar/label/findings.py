@@ -33,7 +33,7 @@ from closefar.plain import plain
 from closefar.questions import wilson
 from closefar.tables import RecordedAnswers
 
-_FEWEST_TO_LEARN = 20  # answers; with fewer, most metrics explain all of them
+_FEWEST_TO_LEARN = 20  # answers, which take a minute or two
 _DIRECTIONS, _WEIGHTS = 10, 5  # that the overview has room for: directions, and weights of each
 
 
@@ -194,7 +194,9 @@ def _directions(metric: Metric, features: FloatArray, names: Sequence[str]) -> l
 # ---------------------------------------------------------------------------------------------------------------------
 # Quality: how often the metric agrees with a new answer to a random question, measured on those that were asked.
 
-_FEWEST_MEASURED = 12  # random questions; the interval of fewer spans more than half of the scale
+_FEWEST_MEASURED = (
+    12  # random questions; with fewer, the interval of an agreement of 50% is wider than half of the scale
+)
 _FOLDS_OF_QUALITY = 10  # the usual number: fits lack a tenth of the answers, and take seconds
 
 # An answer is predicted by fits to the other ones, and helps to predict those, so that right predictions are not quite
@@ -260,7 +262,7 @@ def _compared_with_plain(is_right: BoolArray, plain_is_right: BoolArray) -> str:
 # Answers to look at again: those that a metric which has not seen them finds improbable.
 
 _DOUBTS_SHOWN = 20  # as many as somebody looks at again in one go
-_FOLDS_OF_DOUBTS = 5  # half as many fits as for the quality: an answer is doubted by far more than they differ
+_FOLDS_OF_DOUBTS = 5  # half as many fits as for the quality, after which they come
 
 # An answer is looked at again if another one is at least this many times as probable; of two answers, the other one
 # then has a probability of at least 80%.  People often confuse adjacent levels, so that this also takes 80%.

@@ -28,8 +28,8 @@ from closefar.tables import RecordedAnswers, TableError, read_recorded
 
 _LOG = logging.getLogger(__name__)
 
-# A fit follows after this many new events, or this share of them; or after this many seconds, if there are fewer.  Then
-# the time that fits take grows with the logarithm of the number of answers.
+# A fit follows after this many new events, or this share of them, so that there are few fits to many answers; or after
+# this many seconds, if there are fewer events.
 _FEWEST_NEW, _SHARE_NEW, _LONGEST_WAIT = 5, 0.05, 10.0
 
 # Seconds until a process that died is started again; twice as many each time, up to the second number.
@@ -41,7 +41,7 @@ _NICENESS = 10  # half of that of the least important processes: answers come fi
 # in between, twice as many as were answered during the last fit.
 _FEWEST_CHOSEN, _CHOSEN_PER_PERSON, _MOST_CHOSEN = 20, 3, 200
 
-_CANDIDATES = 20_000  # questions among which are chosen; more take seconds to rank, and teach hardly more
+_CANDIDATES = 20_000  # questions, drawn at random, among which are chosen: 100 times the most that are
 
 Found = tuple[dict[str, Any], list[tuple[int, ...]], int]
 

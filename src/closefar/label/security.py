@@ -18,9 +18,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from closefar.label.site import OWNER, Person
 
 SESSION_SECONDS = 30 * 86400  # a month: a task may take weeks, and addresses are kept
-_TICKET_SECONDS = 120.0  # until the browser that was started must have used its secret; slow ones take a minute
+_TICKET_SECONDS = 120.0  # until the secret of the browser that was started must be used; it may have to load first
 _LONGEST_COOKIE = 400  # letters; the longest name of 40 letters of four bytes each makes 300
-LARGEST_HEAD = 16_384  # bytes, as other servers allow; browsers send less than 1,000 here
+LARGEST_HEAD = 16_384  # bytes; browsers send about 1,000
 
 
 @dataclass(frozen=True)

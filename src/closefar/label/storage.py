@@ -40,8 +40,8 @@ class Store:
     """A file of judgements that one server has open; `open` makes one.  All methods may be called from any thread.
 
     A transaction waits for the disk, and others wait for it.  With 50 people who answer every 1.3 s, the median
-    response took 8 ms, and 57 ms where each commit took 10 ms longer, as on a slow disk (benchmarks/label_load.py, two
-    busy cores).
+    response took 3 to 8 ms, and 57 ms where each commit took 10 ms longer, as on a slow disk (measured with
+    benchmarks/label_load.py on two busy cores).
     """
 
     def __init__(
