@@ -33,8 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from closefar.label import ANSWERS, Task, TaskKind, plan_site, read_label_points
-from closefar.label.server.serving import LabelServer
+from closefar.label import ANSWERS, LabelServer, Task, TaskKind, plan_site, read_label_points
 from closefar.tables import read_recorded
 
 __all__ = ["Outcome", "run_kills"]
@@ -188,7 +187,7 @@ class Forked:
     def __init__(self, setting: Setting) -> None:
         setting.log.write_text("")
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["closefar.label.server.serving"])
+        context.set_forkserver_preload(["closefar.label.server"])
         self._process = context.Process(target=_serve, args=[setting])
         self._process.start()
 

@@ -25,10 +25,10 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 import closefar as cf
-from closefar.label.live.learned import Given, Learned, learn
-from closefar.label.live.next_questions import draw_questions, next_questions
-from closefar.label.live.quality import quality
-from closefar.label.task import ANSWERS, Task, TaskKind
+from closefar.label import ANSWERS, Task, TaskKind
+from closefar.label.findings import quality
+from closefar.label.fitting import draw_questions, next_questions
+from closefar.label.metric import Given, Learned, learn
 from closefar.tables import RecordedAnswers
 
 CHECKPOINTS = (20, 40, 60, 100, 160, 200, 300, 400)

@@ -14,10 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from closefar.label import ANSWERS, Task, TaskKind, plan_site, read_label_points
-from closefar.label.server.patience import Limits
-from closefar.label.server.serving import LabelServer
-from closefar.label.server.site import Site
+from closefar.label import ANSWERS, LabelServer, Site, Task, TaskKind, plan_site, read_label_points
+from closefar.label.security import ClientLimits
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 PAIRS = Task(TaskKind.pairs, "Are these two alike?", "", ANSWERS[TaskKind.pairs])
@@ -119,7 +117,7 @@ class Running:
             return receive(connection)
 
     def count(self, table: str = "events") -> int:
-        return self.server.store.read(lambda each: each.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+        return self.server.store.run(lambda each: each.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
 @contextlib.contextmanager
@@ -130,7 +128,7 @@ def running(
     task: Task = PAIRS,
     show: tuple[str, ...] = (),
     site: Site | None = None,
-    limits: Limits | None = None,
+    limits: ClientLimits | None = None,
     port: int = 0,
     fits: bool = False,
     **changes: Any,

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from closefar.label.storage.points import LabelPoints, read_label_points
-from closefar.label.storage.store import NewEvent, Receipt, Store
-from closefar.label.task import ANSWERS, Task, TaskKind
+from closefar.label import ANSWERS, LabelPoints, Task, TaskKind, read_label_points
+from closefar.label.storage import NewEvent, Receipt, Store
 
 __all__ = ["answer", "ask", "judge_file", "make_task", "undo", "write_points"]
 
@@ -54,16 +53,16 @@ def ask(
             numbers.append(number)
         return numbers
 
-    return store.submit(job).result(10)
+    return store.run(job)
 
 
 def answer(store: Store, question: int, given: str | None, key: str, who: str = "ana", now: float = 1.0) -> Receipt:
-    (receipt,) = store.record(who, [NewEvent(key, "answer", question, given, seconds=2.5)], now).result(10)
+    (receipt,) = store.record(who, [NewEvent(key, "answer", question, given, seconds=2.5)], now)
     return receipt
 
 
 def undo(store: Store, question: int, undoes: str | None, key: str, who: str = "ana") -> Receipt:
-    (receipt,) = store.record(who, [NewEvent(key, "undo", question, undoes=undoes)], 2.0).result(10)
+    (receipt,) = store.record(who, [NewEvent(key, "undo", question, undoes=undoes)], 2.0)
     return receipt
 
 

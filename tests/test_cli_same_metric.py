@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 import closefar as cf
-from closefar.label.live.findings import findings
-from closefar.label.live.learned import Given, learn
-from closefar.label.storage.points import read_label_points
-from closefar.label.storage.store import Store
+from closefar.label import read_label_points
+from closefar.label.fitting import Work, fit_answers
+from closefar.label.metric import Given, learn
+from closefar.label.storage import Store
 from closefar.tables import read_recorded
 from command_line import run
 from recorded import answer, ask, judge_file, make_task
@@ -70,7 +70,9 @@ def test_the_labelling_page_learns_what_python_learns(judged: tuple[str, Path, A
     learned = learn(Given.of(recorded, points.features, task), task)
     assert learned is not None
     _assert_same(learned.metric, learner.metric_)
-    printed = findings(recorded, points.features, points.feature_names, task)["learner"]
+    found = fit_answers(Work(folder / "judgements.sqlite", points.features, points.feature_names, task), None, 0)
+    assert found is not None
+    printed = found[0]["learner"]
     assert f"cf.{type(learner).__name__}(" in printed
     assert "alpha" not in printed
 

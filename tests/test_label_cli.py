@@ -187,7 +187,7 @@ def test_an_interrupt_before_the_server_waits_for_it_is_an_end_like_any_other(mo
     def interrupted(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("closefar.label.server.serving.LabelServer.run", interrupted)
+    monkeypatch.setattr("closefar.label.server.LabelServer.run", interrupted)
     done = CliRunner().invoke(app, ["label", "--points", "points.csv", "--no-browser"])
     assert (done.exit_code, done.stderr) == (0, "")
     assert "0 answers in judgements.sqlite. Next:" in done.stdout

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 
 import closefar as cf
 from closefar.cli.app import app
-from closefar.label.storage.points import read_label_points
-from closefar.label.storage.store import Store
+from closefar.label import read_label_points
+from closefar.label.storage import Store
 from closefar.tables import Source, TableError, open_table, read_pairs, read_recorded
 from recorded import answer, ask, judge_file, make_task, write_points
 

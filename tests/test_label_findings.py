@@ -9,18 +9,21 @@ import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from closefar.label import Task
-from closefar.label.live.doubts import doubtful, with_slips
-from closefar.label.live.findings import findings, findings_of, nothing_found
-from closefar.label.live.learned import Given, learn, tuples_of
-from closefar.label.live.next_questions import draw_questions, next_questions
-from closefar.label.live.reserved import measures_quality
-from closefar.label.task import ANSWERS, TaskKind
+from closefar.label import ANSWERS, Task, TaskKind
+from closefar.label.findings import doubtful, learned_from, nothing_found, with_slips
+from closefar.label.findings import findings as findings_of
+from closefar.label.fitting import draw_questions, next_questions
+from closefar.label.metric import Given, learn, measures_quality, tuples_of
 from closefar.tables import RecordedAnswers
 
 N_POINTS = 60
 LEVELS = ("1", "2", "3", "4")
 NAMES = ("age", "weight", "height")
+
+
+def findings(answers, features, feature_names, task, previous=None):
+    given = Given.of(answers, features, task)
+    return findings_of(answers, given, learned_from(given, task), feature_names, task, previous)
 
 
 def make_task(kind="pairs", annotators=("owner",), **more):

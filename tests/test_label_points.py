@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from closefar.label.storage.points import read_label_points
+from closefar.label import read_label_points
 from closefar.tables import Source, TableError, encode_table, read_pairs
 from recorded import write_points
 
@@ -25,7 +25,6 @@ def test_shown_columns_are_no_features(write: Any) -> None:
     assert list(points.columns) == ["age", "ward", "size", "code", "photo", "smoker"]
     assert points.ids.tolist() == [f"p{row}" for row in range(12)]
     assert points.features.shape == (12, len(points.feature_names))
-    assert points.kinds == {"age": "number", "ward": "category", "size": "category", "smoker": "boolean"}
     assert set(points.fingerprint) == set(points.columns)
     assert points.columns["photo"][3] == "3.png"
     assert points.id_name == "id"
@@ -48,7 +47,6 @@ def test_features_are_those_of_a_fit(tmp_path: Path, write: Any) -> None:
     assert points.features.tolist() == fitted.points.tolist()
     assert points.columns["code"].tolist() == ["00", "01"] * 6  # as it is written
     assert points.options == {"categorical": ["code"], "ordinal": {"size": ["S", "M", "L"]}}
-    assert points.kinds["code"] == "category"
 
 
 @pytest.mark.parametrize("missing", ["drop", "median"])

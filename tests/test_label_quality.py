@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from closefar.label import Task
-from closefar.label.live.held_out import held_out_expected, held_out_probabilities
-from closefar.label.live.learned import Given, learn, tuples_of
-from closefar.label.live.quality import agreement_interval, quality
-from closefar.label.live.reserved import guides_choice, measures_quality
-from closefar.label.task import ANSWERS, TaskKind
+from closefar.label import ANSWERS, Task, TaskKind
+from closefar.label.findings import agreement_interval, quality
+from closefar.label.metric import Given, guides_choice, held_out, learn, measures_quality, tuples_of
 from closefar.tables import RecordedAnswers
 
 TASK = Task(TaskKind.pairs, "", "", ANSWERS[TaskKind.pairs])
@@ -108,7 +105,7 @@ def test_an_answer_that_was_looked_at_again_counts_as_it_was_first_given():
     features, answers = session(60)
     before = quality_of(features, answers)
     given = Given.of(answers, features, TASK)
-    probabilities = held_out_probabilities(learn(given, TASK), given, TASK, 10)
+    probabilities = held_out(learn(given, TASK), given, TASK, given.index, 10)[0]
     expected = np.array(TASK.answers, dtype=object)[np.argmax(probabilities, axis=1)]
     assert np.any(expected != answers.answer)
     reviewed = replace(answers, answer=expected)
@@ -137,12 +134,12 @@ def test_a_question_is_not_in_the_fit_that_answers_it():
     given = Given.of(answers, features, TASK)
     learned = learn(given, TASK)
     asked = tuples_of(answers)
-    before = held_out_expected(learned, given, TASK, asked[:8], 8)
+    before = held_out(learned, given, TASK, asked[:8], 8)[1]
     turned = given.codes.copy()
     turned[7] = 1 - turned[7]
     swapped = given.index.copy()
     swapped[7] = swapped[7, ::-1]
-    after = held_out_expected(learned, replace(given, codes=turned, index=swapped), TASK, asked[:8], 8)
+    after = held_out(learned, replace(given, codes=turned, index=swapped), TASK, asked[:8], 8)[1]
     assert before[7] == after[7]
 
 

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import ssl
 import subprocess
 import time
-from concurrent.futures import Future
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from shutil import which
 from typing import Any
 
-import numpy as np
 import pytest
 
 from closefar.label import ANSWERS, TaskKind, Tls, plan_site
-from closefar.label.live.fitting_process import FittingProcess
-from closefar.label.live.fitting_work import Work
-from closefar.label.server.patience import Limits
-from closefar.label.server.sessions import Sessions
-from closefar.label.storage.store import StoreError
+from closefar.label.security import Sessions
 from label_client import PAIRS, Client, new_key, number_table, running
 
 TRIPLETS = replace(PAIRS, kind=TaskKind.triplets, answers=ANSWERS[TaskKind.triplets])
@@ -127,8 +118,8 @@ def test_findings_come_from_the_file_and_are_told_to_whom_they_concern(tmp_path:
         "doubtful": [{"question": 1, "annotator": "ana"}, {"question": 2, "annotator": "ben"}],
     }
     with running(tmp_path, number_table(20), annotators=("ana", "ben")) as server:
-        server.server.store.add_findings({**body, "n_answers": 20}, 20, [], "information").result()
-        server.server.store.add_findings(body, 40, [], "information").result()
+        server.server.store.add_findings({**body, "n_answers": 20}, 20, [], "information")
+        server.server.store.add_findings(body, 40, [], "information")
     with running(tmp_path, number_table(20), annotators=("ana", "ben")) as server:
         found = server.client("owner").get("/api/findings").json
         assert found["quality"] == body["quality"]
@@ -144,7 +135,7 @@ def test_a_doubtful_answer_can_be_given_once_more(tmp_path: Path) -> None:
         (question, *_) = client.questions(1)
         client.answer(question["id"], "far")
         assert client.post("/api/review", {"question": question["id"]}).status == 404
-        server.server.board.put_up({"doubtful": [{"question": question["id"], "annotator": "owner"}]})
+        server.server.findings.publish({"doubtful": [{"question": question["id"], "annotator": "owner"}]})
         found = client.post("/api/review", {"question": question["id"]})
         assert found.json["question"] == {**question, "purpose": "review"}
         assert client.answer(question["id"], "close")["recorded"]
@@ -167,21 +158,10 @@ def test_fits_follow_answers_and_choose_questions(tmp_path: Path) -> None:
         assert found["curve"]
         for question in client.questions(3):
             client.answer(question["id"], "far")
-        chosen = server.server.store.read(
+        chosen = server.server.store.run(
             lambda each: each.execute("SELECT DISTINCT chosen FROM questions JOIN handed ON question = id").fetchall()
         )
         assert ("information",) in chosen
-
-
-def test_telling_a_busy_fitting_process_of_events_never_waits(tmp_path: Path) -> None:
-    """One that does not listen, as in a fit: far more numbers than its pipe can hold are dropped, not waited for."""
-    own, _its = socket.socketpair()
-    with own, _its:
-        process = FittingProcess(Work(tmp_path / "none", np.zeros((2, 1)), ("x",), PAIRS), lambda *_: None)
-        process._connection = Connection(own.detach())
-        for number in range(5000):
-            process.notify(number)
-        process._connection.close()
 
 
 def test_assets_are_checked_by_their_tags(tmp_path: Path) -> None:
@@ -197,20 +177,26 @@ def test_assets_are_checked_by_their_tags(tmp_path: Path) -> None:
         assert {client.get(f"/static/{name}").status for name in names} == {200}
 
 
-def test_a_full_disk_is_said_and_the_server_goes_on(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with running(tmp_path, number_table(20)) as server:
+def test_a_full_disk_is_said_and_the_server_goes_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def limit(connection: Any, more: int) -> None:
+        (n_pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {n_pages + more}").fetchone()
+
+    with running(tmp_path, number_table(200)) as server:
         client = server.client("owner")
-        (question, *_) = client.questions(1)
-        event = {"key": new_key(), "kind": "answer", "question": question["id"], "answer": "far"}
-        failed: Future[Any] = Future()
-        failed.set_exception(StoreError("judgements.sqlite can't be written: the disk is full."))
-        with monkeypatch.context() as patch:
-            patch.setattr(server.server.store, "record", lambda *_: failed)
-            assert client.post("/api/events", {"events": [event]}).status == 503
-        assert "the disk is full" in capfd.readouterr().err
-        assert client.post("/api/events", {"events": [event]}).json["receipts"][0]["recorded"]
+        held = client.questions(1)
+        server.server.store.run(lambda connection: limit(connection, 0))
+        (question, *_) = held
+        events = [{"key": new_key(), "kind": "answer", "question": question["id"], "answer": "far"}]
+        while (status := client.post("/api/events", {"events": events[-1:]}).status) == 200 and len(events) < 500:
+            is_undo, before = events[-1]["kind"] == "answer", events[-1]["key"]
+            again = {"kind": "undo", "undoes": before} if is_undo else {"kind": "answer", "answer": "far"}
+            events.append({"key": new_key(), "question": question["id"], **again})
+        assert status == 503
+        assert client.get("/api/findings").status == 200
+        assert "disk is full" in capfd.readouterr().err
+        server.server.store.run(lambda connection: limit(connection, 1000))
+        assert client.post("/api/events", {"events": [events[-1]]}).json["receipts"][0]["recorded"]
 
 
 def _make_certificate(folder: Path) -> Tls:
@@ -238,19 +224,6 @@ def test_tls(tmp_path: Path) -> None:
         assert addresses[0].address.startswith("https://")
         assert server.server._server.config.ssl.minimum_version >= ssl.TLSVersion.TLSv1_2
         assert b" 200 " not in server.raw(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
-
-
-@pytest.mark.skipif(which("openssl") is None, reason="needs openssl, which makes a certificate")
-@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "a-part"])
-def test_who_does_not_agree_on_keys_is_cut_off(tmp_path: Path, sent: bytes) -> None:
-    site = plan_site("127.0.0.1", tls=_make_certificate(tmp_path))
-    with (
-        running(tmp_path, number_table(5), site=site, limits=Limits(request=0.5)) as server,
-        socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection,
-    ):
-        connection.sendall(sent)
-        with contextlib.suppress(ConnectionError):
-            assert connection.recv(1) == b""  # asyncio would wait for a minute
 
 
 def test_a_certificate_that_is_none_is_refused(tmp_path: Path) -> None:

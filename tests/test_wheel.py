@@ -21,7 +21,11 @@ _ROOT = Path(__file__).parents[1]
 # Array libraries of a user's arrays, and what comes with torch and with dask.
 _BROUGHT = {"cloudpickle", "cupy", "cupyx", "torch", "triton"}
 # What these rooms import is declared by extras; everything else must work with the dependencies alone.
-_ROOMS_OF_EXTRAS = ("closefar/cli/", "closefar/label/server/", "closefar/rows/kernels.py")
+_ROOMS_OF_EXTRAS = (
+    "closefar/cli/",
+    *(f"closefar/label/{name}.py" for name in ("app", "security", "server")),
+    "closefar/rows/kernels.py",
+)
 
 
 class Installed(NamedTuple):

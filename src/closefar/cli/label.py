@@ -193,12 +193,12 @@ def serve(session: Session, points: Path, out: Path, task: LabelTask, serving: S
     asked, site, port = task.task(), serving.site(), serving.port_number()
     if str(points) == "-":
         raise ValueError("--points must be a file, which is read again when judging goes on; got standard input.")
-    from closefar.label import open_server, read_label_points
+    from closefar.label import LabelServer, read_label_points
 
     with session.stage("reading"):
         table = read_label_points(points, **options)
     session.warn(*table.notes)
-    with open_server(out, asked, table, site, port) as server:
+    with LabelServer(out, asked, table, site, port) as server:
         with contextlib.suppress(KeyboardInterrupt):  # one that comes before the server waits for it
             _announce(session, server.addresses(), len(table), sum(server.count_answers()), out)
             if not serving.no_browser:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from closefar.label.leaves import make_leaves
-from closefar.label.server.opening import open_server
-from closefar.label.server.sessions import Address, check_names
-from closefar.label.server.site import Site, Tls, plan_site
-from closefar.label.storage.points import read_label_points
-from closefar.label.task import ANSWERS, Purpose, Task, TaskKind
+from typing import TYPE_CHECKING, Any
+
+from closefar.label.site import Address, Site, Tls, check_names, plan_site
+from closefar.label.task import ANSWERS, LabelPoints, Purpose, Task, TaskKind, make_leaves, read_label_points
+
+if TYPE_CHECKING:
+    from closefar.label.server import LabelServer
 
 __all__ = [
     "ANSWERS",
     "Address",
+    "LabelPoints",
+    "LabelServer",
     "Purpose",
     "Site",
     "Task",
@@ -19,7 +22,20 @@ __all__ = [
     "Tls",
     "check_names",
     "make_leaves",
-    "open_server",
     "plan_site",
     "read_label_points",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The server is loaded when it is asked for, since it needs an extra."""
+    if name != "LabelServer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from closefar.label.server import LabelServer
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "closefar":
+            raise
+        raise ImportError(f"closefar label needs {package}: run pip install 'closefar[label]'.") from error
+    return LabelServer

@@ -1,9 +1,22 @@
-"""What the owner of a labelling task has decided: what is asked, of whom, and how the next question is chosen."""
+"""What is judged: the task that its owner has decided, the table of points, and leaves to try it with."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import colorsys
+import os
+import struct
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.arrays import FloatArray
+from closefar.tables import Encoding, TableError, fingerprint_columns, read_raw_points
 
 
 class TaskKind(StrEnum):
@@ -67,3 +80,207 @@ class Task:
     def is_shared(self) -> bool:
         """Whether several people judge."""
         return len(self.annotators) > 1
+
+
+@dataclass(frozen=True, eq=False)
+class LabelPoints:
+    """The points of a task.
+
+    Parameters
+    ----------
+    ids : array of n texts
+    features : array of shape (n, d)
+        As `closefar fit` would encode the feature columns.
+    feature_names : tuple of d texts
+    columns : dict of arrays of n values
+        The feature columns and those that are only shown, as they are in the table and in its order.
+    shown : tuple of str
+        The columns that are only shown, and are no features.
+    folder : Path
+        Where the table is, and the files that it names.
+    fingerprint : dict of str
+        For each of the columns, a text that differs if a value does.
+    id_name : str or None
+        The column of ids; None if they are row numbers.
+    options : dict
+        How the columns were read and encoded where that is not the default: na_values, categorical, ordinal, missing,
+        unseen.
+    notes : tuple of str
+        Sentences about what was guessed or left out.
+    """
+
+    ids: NDArray[np.object_]
+    features: FloatArray
+    feature_names: tuple[str, ...]
+    columns: dict[str, NDArray[Any]]
+    shown: tuple[str, ...]
+    folder: Path
+    fingerprint: dict[str, str]
+    id_name: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def feature_columns(self) -> tuple[str, ...]:
+        """The columns that become features."""
+        return tuple(name for name in self.columns if name not in self.shown)
+
+
+def read_label_points(
+    path: str | os.PathLike[str],
+    *,
+    id: str | None = None,
+    show: Sequence[str] = (),
+    na_values: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    drop: Collection[str] = (),
+    categorical: Collection[str] = (),
+    ordinal: Mapping[str, Sequence[str]] | None = None,
+    missing: str = "refuse",
+    unseen: str = "refuse",
+) -> LabelPoints:
+    """Read a table of points to be judged.
+
+    Parameters
+    ----------
+    path : str or Path
+    id : str, optional
+        The column of ids: by default the one called "id", else the first.
+    show : names of columns
+        Those that are shown and are no features, such as images, texts and links, unless `columns` names them too.
+    na_values : texts
+        What stands for a missing value beside the usual words.
+    columns, drop, categorical, ordinal, missing, unseen
+        As for `Encoding.learn`.
+
+    Returns
+    -------
+    LabelPoints
+    """
+    raw = read_raw_points(path, id=id, na_values=na_values)
+    unknown = [name for name in show if name not in raw.columns]
+    if unknown:
+        raise TableError(
+            f"{raw.place.path} has no column {unknown[0]!r} to show beside its ids. Its other columns are "
+            f"{', '.join(map(repr, raw.columns))}. Correct --show."
+        )
+    read, texts = dict(raw.columns), [name for name in (*categorical, *(ordinal or ())) if name in raw.columns]
+    if texts:
+        again = read_raw_points(path, id=id, as_text=texts, na_values=na_values)
+        read |= {name: again.columns[name] for name in texts}
+    only_shown = tuple(name for name in read if name in show and name not in (columns or ()))
+    encoding = Encoding.learn(
+        {name: column for name, column in read.items() if name not in only_shown},
+        columns=columns,
+        drop=[name for name in drop if name not in only_shown],
+        categorical=categorical,
+        ordinal=ordinal,
+        missing=missing,
+        unseen=unseen,
+        name=raw.place,
+    )
+    features, dropped = encoding.apply(read, name=raw.place)
+    options = {
+        "na_values": list(na_values),
+        "categorical": list(categorical),
+        "ordinal": {name: list(order) for name, order in (ordinal or {}).items()},
+        "missing": "" if missing == "refuse" else missing,
+        "unseen": "" if unseen == "refuse" else unseen,
+    }
+    place = Path(os.path.realpath(path))
+    kept, used = ~dropped, [name for name in read if name in encoding.column_names or name in only_shown]
+    lacking = f"{int(dropped.sum()):,} of {len(dropped):,} points were left out: they lack a value."
+    return LabelPoints(
+        ids=raw.ids[kept],
+        features=features,
+        feature_names=encoding.feature_names,
+        columns={name: read[name][kept] for name in used},
+        shown=only_shown,
+        folder=place if place.is_dir() else place.parent,
+        fingerprint=fingerprint_columns({name: raw.columns[name][kept] for name in used}),
+        id_name=raw.id_name,
+        options={name: value for name, value in options.items() if value},
+        notes=(*raw.notes, *([lacking] if dropped.any() else [])),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Something to judge in the demo: simulated leaves, measured and drawn.
+
+# Trees: length and width in millimetres, where the leaf is widest (from its base, as a share), and its hue in degrees.
+_TREES = np.array(
+    [
+        [62.0, 40.0, 0.36, 95.0],
+        [88.0, 26.0, 0.45, 110.0],
+        [74.0, 46.0, 0.55, 82.0],
+        [48.0, 34.0, 0.42, 62.0],
+        [92.0, 44.0, 0.32, 35.0],
+        [55.0, 18.0, 0.60, 120.0],
+    ]
+)
+_SPREAD = np.array([7.0, 4.0, 0.04, 9.0])
+_LOWEST, _HIGHEST = np.array([30.0, 10.0, 0.22, 8.0]), np.array([112.0, 60.0, 0.72, 140.0])
+
+_PICTURE_HEIGHT, _PICTURE_WIDTH = 280, 168  # pixels: room for the largest leaf, 112 by 60 mm, and its stalk
+_SCALE = 2.2  # pixels per millimetre
+_STALK = 22  # pixels
+
+
+class Leaves(NamedTuple):
+    """A table of leaves, and the pictures that its last column names."""
+
+    columns: dict[str, NDArray[Any]]
+    pictures: dict[str, bytes]
+
+
+def make_leaves(n: int = 160, *, random_state: int = 0) -> Leaves:
+    """Generate leaves of a few trees, with a picture of each."""
+    rng = np.random.default_rng(random_state)
+    measured = _TREES[rng.integers(len(_TREES), size=n)] + _SPREAD * rng.standard_normal((n, 4))
+    length, width, widest, hue = np.clip(measured, _LOWEST, _HIGHEST).T
+    names = [f"photos/leaf{number:03d}.png" for number in range(1, n + 1)]
+    columns: dict[str, NDArray[Any]] = {
+        "id": np.array([f"L{number:03d}" for number in range(1, n + 1)]),
+        "length_mm": np.round(length, 1),
+        "width_mm": np.round(width, 1),
+        "widest_at": np.round(widest, 2),
+        "hue": np.round(hue),
+        "photo": np.array(names),
+    }
+    shapes = zip(names, length, width, widest, hue, strict=True)
+    return Leaves(columns, {name: _png(_draw(*shape)) for name, *shape in shapes})
+
+
+def _draw(length: float, width: float, widest: float, hue: float) -> NDArray[np.uint8]:
+    """Draw a leaf as red, green, blue and opacity of each pixel, its base below."""
+    rows, columns = np.arange(_PICTURE_HEIGHT)[:, np.newaxis], np.arange(_PICTURE_WIDTH)
+    along = (_PICTURE_HEIGHT - _STALK - rows) / (_SCALE * length)  # 1 at the tip
+    across = np.abs(columns - (_PICTURE_WIDTH - 1) / 2) / _SCALE
+    rise, fall = 3.0 * widest, 3.0 * (1.0 - widest)  # a curve whose peak is where the leaf is widest
+    inside = np.clip(along, 0.0, 1.0)
+    half = width / 2 * inside**rise * (1 - inside) ** fall / (widest**rise * (1 - widest) ** fall)
+    is_leaf = (along > 0) & (along < 1) & (across <= half)
+    is_stalk = (along <= 0.1) & (across < 0.7)
+    veins = np.abs((along - 0.5 * across / max(width, 1.0)) * 9 % 1 - 0.5) < 0.06
+    light, dark = (np.array(colorsys.hls_to_rgb(hue / 360, each, 0.55)) * 255 for each in (0.42, 0.27))
+    picture = np.zeros((_PICTURE_HEIGHT, _PICTURE_WIDTH, 4), dtype=np.uint8)
+    picture[is_leaf] = [*light.astype(np.uint8), 255]
+    picture[(is_leaf & (veins | (across < 0.7))) | is_stalk] = [*dark.astype(np.uint8), 255]
+    return picture
+
+
+def _png(picture: NDArray[np.uint8]) -> bytes:
+    height, width, _ = picture.shape
+    lines = np.concatenate([np.zeros((height, 1), dtype=np.uint8), picture.reshape(height, -1)], axis=1)
+    parts = [
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)),
+        (b"IDAT", zlib.compress(lines.tobytes())),
+        (b"IEND", b""),
+    ]
+    chunks = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)

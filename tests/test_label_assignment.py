@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from closefar.label import ANSWERS, Purpose, Task, TaskKind, read_label_points
-from closefar.label.server import handing
-from closefar.label.server.handing import LEASE, Handed, hand_out, hand_review
-from closefar.label.storage.store import NewEvent, Store
+from closefar.label import ANSWERS, Purpose, Task, TaskKind, assignment, read_label_points
+from closefar.label.assignment import LEASE, Assigned, assign, assign_review
+from closefar.label.storage import NewEvent, Store
 from label_client import PAIRS, new_key, number_table
 
 TRIPLETS = replace(PAIRS, kind=TaskKind.triplets, answers=ANSWERS[TaskKind.triplets])
@@ -33,33 +32,33 @@ class Desk:
         self.rng = np.random.default_rng(5)
         self.store = Store.open(folder / "judgements.sqlite", task, read_label_points(path))
 
-    def ask(self, annotator: str, n: int = 1) -> list[Handed]:
-        def job(connection: Any) -> list[Handed]:
-            return hand_out(connection, self.task, self.n_points, annotator, n, now=self.now, rng=self.rng)
+    def ask(self, annotator: str, n: int = 1) -> list[Assigned]:
+        def job(connection: Any) -> list[Assigned]:
+            return assign(connection, self.task, self.n_points, annotator, n, now=self.now, rng=self.rng)
 
-        return self.store.submit(job).result()
+        return self.store.run(job)
 
     def answer(self, annotator: str, question: int, answer: str | None = "far") -> str:
         event = NewEvent(new_key(), "answer", question, answer, None, 1.0)
-        (receipt,) = self.store.record(annotator, [event], self.now).result()
+        (receipt,) = self.store.record(annotator, [event], self.now)
         assert receipt.recorded, receipt
         return event.key
 
     def undo(self, annotator: str, question: int, key: str) -> None:
-        (receipt,) = self.store.record(annotator, [NewEvent(new_key(), "undo", question, None, key)], self.now).result()
+        (receipt,) = self.store.record(annotator, [NewEvent(new_key(), "undo", question, None, key)], self.now)
         assert receipt.recorded, receipt
 
-    def judge(self, annotator: str) -> Handed:
+    def judge(self, annotator: str) -> Assigned:
         (found,) = self.ask(annotator)
         self.answer(annotator, found.question, self.task.answers[0])
         return found
 
     def choose(self, questions: list[tuple[int, ...]]) -> None:
         """Have a fit choose questions."""
-        self.store.add_findings({}, 0, questions, "information").result()
+        self.store.add_findings({}, 0, questions, "information")
 
     def how_chosen(self) -> dict[int, str]:
-        return dict(self.store.read(lambda each: each.execute("SELECT id, chosen FROM questions").fetchall()))
+        return dict(self.store.run(lambda each: each.execute("SELECT id, chosen FROM questions").fetchall()))
 
 
 MakeDesk = Callable[..., Desk]
@@ -123,7 +122,7 @@ def test_two_people_at_once_get_different_questions(make_desk: MakeDesk) -> None
     names = tuple(f"p{number}" for number in range(8))
     desk = make_desk(annotators=names, shared_share=0.0, random_share=0.0)
     desk.choose([(row, row + 1) for row in range(39)])
-    found: dict[str, list[Handed]] = {}
+    found: dict[str, list[Assigned]] = {}
     threads = [threading.Thread(target=lambda each=name: found.update({each: desk.ask(each, 3)})) for name in names]
     for thread in threads:
         thread.start()
@@ -158,7 +157,7 @@ def test_the_shares_are_those_of_the_task(make_desk: MakeDesk) -> None:
     """Over 600 questions, binomial: each share is within four standard errors of what was asked for."""
     desk = make_desk(annotators=("ana", "ben"), random_share=0.2, shared_share=0.15, n_points=200)
     rows = iter(itertools.combinations(range(200), 2))
-    found, n = list[Handed](), 0
+    found, n = list[Assigned](), 0
     for _ in range(6):
         desk.choose(list(itertools.islice(rows, 150)))
         for _ in range(50):
@@ -207,11 +206,11 @@ def test_random_questions_are_uniform(make_desk: MakeDesk, task: Task) -> None:
     def job(connection: Any) -> None:
         for _ in range(3000):
             connection.execute("SAVEPOINT draw")
-            (found,) = hand_out(connection, task, 5, "owner", 1, now=0.0, rng=desk.rng)
+            (found,) = assign(connection, task, 5, "owner", 1, now=0.0, rng=desk.rng)
             counts[found.things] += 1
             connection.execute("ROLLBACK TO draw")
 
-    desk.store.submit(job).result()
+    desk.store.run(job)
     n_questions = 20 if task is PAIRS else 60  # in order
     assert len(counts) == n_questions
     assert chisquare(list(counts.values())).pvalue > 1e-4
@@ -221,7 +220,7 @@ def test_a_nearly_exhausted_table_is_still_drawn_uniformly(
     make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where tries would mostly fail, the questions that are left are listed; each is as likely as the others."""
-    monkeypatch.setattr(handing, "_N_TRIES", 0)
+    monkeypatch.setattr(assignment, "_MOST_TRIES", 0)
     desk = make_desk(n_points=8)
     asked = {same(desk.judge("owner").things) for _ in range(24)}
     left = set(itertools.combinations(range(8), 2)) - asked
@@ -230,11 +229,11 @@ def test_a_nearly_exhausted_table_is_still_drawn_uniformly(
     def job(connection: Any) -> None:
         for _ in range(400):
             connection.execute("SAVEPOINT draw")
-            (found,) = hand_out(connection, desk.task, 8, "owner", 1, now=0.0, rng=desk.rng)
+            (found,) = assign(connection, desk.task, 8, "owner", 1, now=0.0, rng=desk.rng)
             counts[same(found.things)] += 1
             connection.execute("ROLLBACK TO draw")
 
-    desk.store.submit(job).result()
+    desk.store.run(job)
     assert set(counts) == left
     assert chisquare(list(counts.values())).pvalue > 1e-4
 
@@ -275,7 +274,7 @@ def test_a_random_question_may_be_one_that_was_chosen_but_not_asked(make_desk: M
 
 def test_with_random_choice_every_question_is_random(make_desk: MakeDesk) -> None:
     desk = make_desk(method="random", random_share=0.0)
-    desk.store.add_findings({}, 0, [(0, 1)], "random").result()
+    desk.store.add_findings({}, 0, [(0, 1)], "random")
     questions = [desk.judge("owner").question for _ in range(20)]
     assert {desk.how_chosen()[each] for each in questions} == {"random"}
 
@@ -284,8 +283,8 @@ def test_a_review_is_of_an_own_answer_and_is_not_handed_out_by_itself(make_desk:
     desk = make_desk(annotators=("ana", "ben"))
     hers = desk.judge("ana")
 
-    def review(name: str) -> Handed | None:
-        return desk.store.submit(lambda each: hand_review(each, name, hers.question, now=desk.now)).result()
+    def review(name: str) -> Assigned | None:
+        return desk.store.run(lambda each: assign_review(each, name, hers.question, now=desk.now))
 
     assert review("ben") is None
     assert review("ana") == replace(hers, purpose=Purpose.review)

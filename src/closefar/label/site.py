@@ -1,4 +1,4 @@
-"""Where the server is reached: what it listens on, and the addresses that browsers may use for it."""
+"""Where the server is reached: what it listens on, the addresses that browsers may use for it, and who opens them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import ipaddress
 import re
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-_LOOPBACK_NAMES = ("localhost",)
+OWNER = "owner"  # who sees the overview, and judges alone if there are no annotators
+
+_LOCAL = ("127.0.0.1", "localhost")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
-_BACKLOG = 1024
+_BACKLOG = 1024  # connections that wait to be accepted: a browser opens six, for well over 100 people at once
+_LONGEST_PERSON, _MOST_PEOPLE = 40, 200  # letters in a name that fit on the page; people for whom a table has room
 
 
 @dataclass(frozen=True)
@@ -46,23 +50,23 @@ class Site:
     @property
     def is_secure(self) -> bool:
         """Whether browsers reach it by HTTPS."""
-        return self.address.startswith("https://") if self.address else self.tls is not None
+        return self.base(0).startswith("https://")
 
     def base(self, port: int) -> str:
         """The address without a secret."""
-        if self.address:
-            return self.address
-        return _origin("https" if self.tls else "http", self.names[0], port)
-
-    def hosts(self, port: int) -> frozenset[str]:
-        """What a request may have as its Host."""
-        own = {_netloc(name, port, "https" if self.tls else "http") for name in self.names}
-        return frozenset(own | ({urlsplit(self.address).netloc.lower()} if self.address else set()))
+        return self.address or self._origin(self.names[0], port)
 
     def origins(self, port: int) -> frozenset[str]:
         """What a request may have as its Origin."""
-        own = {_origin("https" if self.tls else "http", name, port) for name in self.names}
-        return frozenset(own | ({self.address} if self.address else set()))
+        return frozenset({self.base(port), *(self._origin(name, port) for name in self.names)})
+
+    def hosts(self, port: int) -> frozenset[str]:
+        """What a request may have as its Host."""
+        return frozenset(origin.partition("://")[2] for origin in self.origins(port))
+
+    def _origin(self, name: str, port: int) -> str:
+        scheme, usual = ("https", 443) if self.tls else ("http", 80)
+        return f"{scheme}://{name}" + ("" if port == usual else f":{port}")
 
 
 def plan_site(host: str, *, tls: Tls | None = None, behind_proxy: bool = False, address: str | None = None) -> Site:
@@ -79,16 +83,17 @@ def plan_site(host: str, *, tls: Tls | None = None, behind_proxy: bool = False, 
         raise ValueError(
             f"--address {address} needs --tls-certificate and --tls-key, or --behind-proxy. Otherwise leave it out."
         )
-    typed = None if address is None else _checked_address(address)
-    return Site(host, _names_of(host, is_local), tls, typed)
+    is_any = host in ("0.0.0.0", "::", "")
+    own = [socket.gethostname(), socket.getfqdn()] if is_any else [f"[{host}]" if ":" in host else host]
+    names = tuple(dict.fromkeys((*map(str.lower, own), *_LOCAL)))
+    return Site(host, names, tls, None if address is None else _checked_address(address))
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens; connections wait there until the server runs."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(
-        family, socket.SOCK_STREAM, socket.IPPROTO_TCP
-    )  # named, or asyncio would delay small parts
+    # The protocol is named, or asyncio would delay small parts.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform != "win32":  # where it would let two servers have the same port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -103,21 +108,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _is_loopback(host: str) -> bool:
-    if host in _LOOPBACK_NAMES:
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host in _LOCAL or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _names_of(host: str, is_local: bool) -> tuple[str, ...]:
-    local = ("127.0.0.1", *_LOOPBACK_NAMES)
-    if is_local:
-        return tuple(dict.fromkeys((_bracketed(host), *local)))
-    if host in ("0.0.0.0", "::", ""):
-        return tuple(dict.fromkeys((socket.gethostname().lower(), socket.getfqdn().lower(), *local)))
-    return (_bracketed(host).lower(), *local)
 
 
 def _checked_address(address: str) -> str:
@@ -135,13 +129,41 @@ def _checked_address(address: str) -> str:
     return f"https://{parts.netloc.lower().removesuffix(':443')}"
 
 
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+# ---------------------------------------------------------------------------------------------------------------------
+# Who opens it.
 
 
-def _netloc(name: str, port: int, scheme: str) -> str:
-    return name if port == {"http": 80, "https": 443}[scheme] else f"{name}:{port}"
+@dataclass(frozen=True)
+class Person:
+    """Somebody who may enter: who judges, who sees the overview, or both."""
+
+    name: str
+    is_owner: bool
+    judges: bool
 
 
-def _origin(scheme: str, name: str, port: int) -> str:
-    return f"{scheme}://{_netloc(name, port, scheme)}"
+@dataclass(frozen=True)
+class Address(Person):
+    """What somebody opens in a browser, with a secret."""
+
+    address: str
+
+
+def check_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of annotators if each is a short printable name and no two are the same."""
+    if not 1 <= len(names) <= _MOST_PEOPLE:
+        raise ValueError(f"--annotators must be 1 to {_MOST_PEOPLE} names between commas; got {len(names)} names.")
+    for name in names:
+        is_plain = all(letter.isalnum() or letter in " ._-" for letter in name) and name[:1].isalnum()
+        if not (is_plain and len(name) <= _LONGEST_PERSON):
+            raise ValueError(
+                f"names of --annotators must have 1 to {_LONGEST_PERSON} letters, digits, spaces, dots, hyphens or "
+                f"underscores, and begin with a letter or a digit; got {name!r}."
+            )
+    folded = [name.casefold() for name in names]
+    if OWNER in folded and len(names) > 1:
+        raise ValueError(f"{OWNER!r} is the name of who sees the overview. Choose another name in --annotators.")
+    for name in names:
+        if folded.count(name.casefold()) > 1:
+            raise ValueError(f"names of --annotators must differ, in more than capitals; got {name!r} twice.")
+    return tuple(names)

@@ -1,1 +1,0 @@
-"""The server: who may come in, who is asked what, and the pages."""
