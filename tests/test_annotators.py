@@ -421,3 +421,16 @@ def test_a_prior_does_not_make_the_shares_of_all_too_low():
     found = RateOfEach.none(n_annotators, float(n)).best(answers)
     assert found.shares[:-1].mean() == pytest.approx(0.2, abs=0.06)
     assert found.typical == pytest.approx(0.2, abs=0.06)
+
+
+def test_careless_annotators_are_found_beside_many_who_answer_at_random():
+    """Without flips these make the metric smaller, so that it would expect less of careless ones than they know."""
+    n, careless, at_random = 14, 3, 6
+    data = cf.datasets.make_judgements(500 * n, 4, n_annotators=n, strictness_spread=0.3, random_state=0)
+    names, rng = sorted(set(data.annotators.tolist())), np.random.default_rng(0)
+    guessed = np.isin(data.annotators, names[:careless]) & (rng.random(500 * n) < 0.5)
+    guessed |= np.isin(data.annotators, names[careless:][:at_random])
+    labels = np.where(guessed, rng.choice(np.unique(data.labels), 500 * n), data.labels)
+    table = cf.LinearMetricLearner(**PAPER).fit(data.tuples, labels, annotators=data.annotators).annotators_
+    found = {name for name, verdict in zip(table.names, table.verdicts, strict=True) if "random" in str(verdict)}
+    assert found == set(names[: careless + at_random])

@@ -709,6 +709,9 @@ _SLIPS = 0.02
 _INFORMATIVE_SLOPE = 0.7
 _REVERSED_SLOPE = -0.5  # and if less than this, the answers are reversed
 
+# How many times smaller than that of the metric the noise may be: answers at random make a metric smaller.
+_SHARPER = (1.0, 1.5, 2.0, 3.0, 4.0)
+
 _BISECTIONS = 40  # to 1e-12 of the range
 _STRICTEST = 50.0  # in units of the noise
 
@@ -724,7 +727,7 @@ def annotator_table(solved: Solved, *, compares: bool) -> AnnotatorTable | None:
     names, who, codes = judgements.annotators.names, judgements.annotators.codes, judgements.codes
     squared = solved.rows.gather(solved.solution.squared)[: len(judgements)]
     answers = _Answers(codes.astype(np.float64), judgements.weights, who, len(names))
-    slopes = _slopes(answers, _expected(answers, solved.noise, squared, solved.thresholds))
+    slopes = _sharp_slopes(answers, solved.noise, squared, solved.thresholds)
     reach = norm.ppf(0.975) * annotated.errors
     is_unlike_most = np.abs(annotated.values) > np.maximum(reach, annotated.width)
     typical = np.searchsorted(solved.thresholds, squared, side="right")
@@ -839,6 +842,29 @@ def _slopes(answers: _Answers, beyond: FloatArray) -> _Slopes:
         values = answers.sums(x * y) / spread
         errors = np.sqrt(scatter / spread), np.sqrt(answers.sums(variance * x * x)) / spread
     return _Slopes(np.nan_to_num(values), *errors, answers.are_constant)
+
+
+def _sharp_slopes(answers: _Answers, noise: Noise, squared: FloatArray, thresholds: FloatArray) -> _Slopes:
+    """The slopes on the answers that the metric expects or, if some may be at random, on sharper ones.
+
+    Unless flips are estimated, answers at random make a metric smaller, so that it expects less of the others too.
+    """
+    sharpest, informs, highest = None, None, -math.inf
+    at, levels = np.arange(len(squared)), answers.codes.astype(np.intp)
+    for times in _SHARPER:
+        beyond = _expected(answers, noise, times * squared, times * thresholds)
+        slopes = _slopes(answers, beyond)
+        informs = slopes.from_random > _limit(answers.n_annotators) if informs is None else informs
+        least = np.column_stack([np.ones(len(beyond)), beyond, np.zeros(len(beyond))])
+        probability = np.maximum(least[at, levels] - least[at, levels + 1], np.finfo(float).tiny)
+        likelihood = float(answers.sums(np.log(probability))[informs].sum())
+        if sharpest is not None and likelihood <= highest:
+            break
+        sharpest, highest = slopes, likelihood
+        if informs.all() or not informs.any():
+            break
+    assert sharpest is not None
+    return sharpest
 
 
 def _limit(n: int) -> float:
