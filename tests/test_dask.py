@@ -137,16 +137,13 @@ def test_questions_after_the_client_is_closed_say_so(client):
         learner.check_noise_model()
 
 
-def test_an_interrupt_cancels_what_is_waited_for(client, caplog):
+def test_an_interrupt_cancels_what_is_waited_for(client, monkeypatch, caplog):
     """Dask's own wait would log an error for each task."""
-    engine, waiting = engine_for(client), os.getpid()
-
-    def interrupt() -> None:  # by a task: once it runs, this process waits for it
-        os.kill(waiting, signal.SIGINT)
-        time.sleep(2.0)
-
-    with pytest.raises(KeyboardInterrupt):
-        engine.compute([dask.delayed(interrupt)(), *(dask.delayed(time.sleep)(seconds) for seconds in range(1, 5))])
+    engine = engine_for(client)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_waited", lambda futures: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            engine.compute([dask.delayed(time.sleep)(0.5 * seconds) for seconds in range(1, 5)])
     assert engine.compute([dask.delayed(int)("3")]) == [3]
     gc.collect()
     assert "never retrieved" not in caplog.text
