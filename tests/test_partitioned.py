@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.engines import LocalEngine, PartitionError, by_partition, combined
-from closefar.engines import engine as local
-from closefar.engines.engine import FAN_IN
+from closefar import engines
+from closefar.engines import FAN_IN, LocalEngine, PartitionError, by_partition, combined
 from closefar.judgements import Partition, PartitionedJudgements, Tuples
 from closefar.noise import NOISES
 from closefar.rows import Differences, PartitionedRows, find_coordinates, rows_of, unit_free
@@ -211,7 +210,7 @@ def test_a_pass_takes_about_one_round_trip(n, d):
 
 def test_partitions_without_room_are_loaded_again_and_give_the_same_bits(monkeypatch):
     held = cf.LinearMetricLearner(**PAPER).fit(partitioned(Z, LABELS))
-    monkeypatch.setattr(local, "HOLD_BYTES", 0)
+    monkeypatch.setattr(engines, "HOLD_BYTES", 0)
     data = partitioned(Z, LABELS)
     calls = []
     original = type(data.load).__call__
