@@ -54,7 +54,6 @@ OPERATIONS = {
     "columns of sums": lambda rows: rows.rotated_moments(rows.row_array(C), (rows.row_array(SIGNS),), MATRIX)[1],
     "squares": lambda rows: rows.sum_of_squares(rows.row_array(C), (rows.row_array(SIGNS),)),
     "largest": lambda rows: rows.largest(np.arange(4.0)),
-    "scaled moment": lambda rows: rows.scaled_moment(rows.row_array(WEIGHTS), np.zeros(D))[1],
     "second moment": lambda rows: rows.second_moment(rows.row_array(WEIGHTS), np.ones(D), np.arange(1.0, 5.0)),
     "scaled squares": lambda rows: rows.scaled_squares(rows.row_array(WEIGHTS), np.ones(D), np.arange(1.0, 5.0)),
     "weighted sum": lambda rows: rows.weighted_sum(rows.row_array(WEIGHTS)),

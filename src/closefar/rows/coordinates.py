@@ -300,13 +300,11 @@ def _normalise(
     # With fewer rows than columns the Gram matrix is singular, and may be too large.
     gram: FloatArray | None = None
     triangle: FloatArray | None = None
+    scale = _scales(source.largest(centre), centre)
     if blend > 0.0 or source.n_rows >= source.n_columns:
-        largest, gram = source.scaled_moment(weights, centre)
-        scale = _scales(largest, centre)
-        gram[~np.isfinite(scale)] = gram[:, ~np.isfinite(scale)] = 0.0
+        gram = source.second_moment(weights, centre, scale)
         squares = np.diag(gram)
     else:
-        scale = _scales(source.largest(centre), centre)
         triangle = source.triangle(weights, centre, scale)
         squares = np.sum(triangle**2, axis=0)
     length = np.sqrt(squares)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from array_api_compat import is_cupy_array, is_torch_array
 
-from closefar.arrays import Array, FloatArray, is_in_partitions, is_indexed, is_mapped, is_tensor, release, to_numpy
+from closefar.arrays import Array, FloatArray, is_in_partitions, is_indexed, is_mapped, release, to_numpy
 from closefar.errors import InvalidValueError, either, setting
 from closefar.rows.blocks import BlockRows, Differences, FromOrigin
 from closefar.rows.fused import free_for_torch
-from closefar.rows.indexed import GraphRows, IndexedRows
+from closefar.rows.indexed import indexed_rows
 from closefar.rows.legs import LegRows, Rows, legs_of
 from closefar.rows.partitioned import PartitionedRows, StoredRows
 from closefar.rows.source import RowSource, slices
@@ -209,8 +209,7 @@ def pair_rows(data: Any, origin: FloatArray | None = None) -> BlockRows:
 def _rows_here(data: Any) -> BlockRows:
     """Return differences, pairs, pairs by index or a source as rows, in the process that has them in memory."""
     if is_indexed(data):
-        rows = GraphRows.of if is_tensor(data.points) else IndexedRows
-        return rows(data.points, data.index)
+        return indexed_rows(data.points, data.index)
     if isinstance(data, RowSource) and not isinstance(data, BlockRows):
         raise TypeError(
             f"rows must be readable in blocks to find their coordinates; got {type(data).__name__}. "
@@ -232,7 +231,7 @@ def judged_rows(judgements: Judgements, comparison_noise: float = 1.0) -> Rows:
         return LegRows(legs_of(judgements.data), 0, len(judgements), 1.0 / comparison_noise)
     pairs = pair_rows(judgements.data)
     if judgements.comparisons is None:
-        return pairs.at_hand()
+        return pairs.at_hand() if isinstance(pairs, Differences) else pairs
     return LegRows.mixed(pairs, legs_of(judgements.comparisons.data), 1.0 / comparison_noise)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from closefar.arrays import Array, FloatArray, IndexArray, to_numpy
 from closefar.engines import Combine, Engine, Movable, Ref, TaskResult, by_partition
-from closefar.rows.blocks import BlockRows, held
+from closefar.rows.blocks import BlockRows, MappedRows, held
 from closefar.rows.coordinates import condition_of_sums, mapped_rows
 from closefar.rows.source import Coordinates, Pulling, Sweeper
 
@@ -77,12 +77,11 @@ class _Stored(NamedTuple):
     place: int | str | None
 
 
-class _Computed:
+class _Computed(NamedTuple):
     """A handle in a task: the function that computes it, and its arguments."""
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self.function = function
-        self.arguments = arguments
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
 
 
 class _Task:
@@ -112,14 +111,9 @@ class _Task:
                 self.handles.append(value)
         return self._planned[id(value)]
 
-    def __reduce__(self) -> Any:
-        return _Task._arrived, (self._call, self._kept)
-
-    @classmethod
-    def _arrived(cls, call: Any, kept: list[Any]) -> _Task:
-        task: _Task = object.__new__(cls)
-        task._call, task._kept = call, kept
-        return task
+    def __getstate__(self) -> dict[str, Any]:
+        """What the partitions need: handles stay in this process."""
+        return {"_call": self._call, "_kept": self._kept}
 
     def __call__(self, *items: Any) -> TaskResult:
         found: dict[int, Any] = {}
@@ -160,7 +154,7 @@ class StoredRows(Movable):
 
 def _mapped(stored: StoredRows, coordinates: Coordinates) -> StoredRows:
     rows = mapped_rows(stored.rows, coordinates)
-    return StoredRows(rows, rows.n_kept_bytes)
+    return StoredRows(rows, rows.n_kept_bytes if isinstance(rows, MappedRows) else 0)
 
 
 def _called(name: str, rows: BlockRows, *arguments: Any, **parameters: Any) -> Any:
@@ -303,6 +297,8 @@ class PartitionedRows(BlockRows):
         The device that the rows are on, in each worker.
     """
 
+    is_remote = True
+
     def __init__(
         self, engine: Engine, refs: Sequence[Ref], counts: Sequence[int], n_columns: int, device: Any = None
     ) -> None:
@@ -313,10 +309,6 @@ class PartitionedRows(BlockRows):
         self._counts = tuple(counts)
         self._starts = np.cumsum([0, *counts])
         self._rows = PartitionedArray.stored(self._refs, "rows")
-
-    @property
-    def is_remote(self) -> bool:
-        return True
 
     @property
     def engine(self) -> str:
