@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import closefar as cf
+from closefar import engines
 from closefar.engines import DaskEngine, PartitionError, engine_for
 from closefar.judgements import PartitionedJudgements, counted_partitions
 from partitions import partitioned
@@ -21,7 +22,6 @@ distributed = pytest.importorskip("distributed", reason="needs distributed, of t
 
 import dask  # noqa: E402
 
-from closefar.engines import engine as engines  # noqa: E402
 from paper_estimator import PAPER  # noqa: E402
 
 # Workers are killed on purpose, and what they hold is computed again.

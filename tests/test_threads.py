@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.engines import threads
-from closefar.engines.threads import threads_for
+from closefar import engines
+from closefar.engines import threads_for
 from paper_estimator import PAPER
 
 
@@ -24,7 +24,7 @@ class Library:
 @pytest.fixture
 def libraries(monkeypatch):
     found = (Library(8), Library(3), Library(1))
-    monkeypatch.setattr(threads, "_libraries", lambda: found)
+    monkeypatch.setattr(engines, "_libraries", lambda: found)
     return found
 
 
@@ -86,16 +86,16 @@ def test_a_computation_within_another_changes_nothing(libraries):
 def test_a_small_fit_uses_one_thread(libraries, monkeypatch):
     seen = []
     data = cf.datasets.make_pairs(300, 3, random_state=0)
-    original = threads._LIMIT.leave
-    monkeypatch.setattr(threads._LIMIT, "leave", lambda user: (seen.append(numbers(libraries)), original(user)))
+    change = Library.set_num_threads
+    monkeypatch.setattr(Library, "set_num_threads", lambda *given: (change(*given), seen.append(numbers(libraries))))
     cf.LinearMetricLearner(**PAPER).fit(data.pairs, data.labels)
     assert [1, 1, 1] in seen
     assert numbers(libraries) == [8, 3, 1]
 
 
 def test_the_libraries_of_this_process_are_left_as_they_were():
-    before = numbers(threads._libraries())
+    before = numbers(engines._libraries())
     with threads_for(100, 2):
-        assert all(number == 1 for number in numbers(threads._libraries()))
+        assert all(number == 1 for number in numbers(engines._libraries()))
         assert np.isfinite(np.eye(3) @ np.eye(3)).all()
-    assert numbers(threads._libraries()) == before
+    assert numbers(engines._libraries()) == before

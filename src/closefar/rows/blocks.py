@@ -103,6 +103,18 @@ def empty_like(block: Array, shape: tuple[int, int], dtype: Any = None) -> Array
     return array_namespace(block).empty(shape, dtype=dtype or block.dtype, device=device(block))
 
 
+def assembled(parts: Iterator[tuple[slice, Array]], n_rows: int, *, axis: int) -> Array:
+    """One array of these parts, which have their rows along an axis; a part that is all of it is not copied."""
+    found: Array = None
+    for where, part in parts:
+        if part.shape[axis] == n_rows:
+            return part
+        if found is None:
+            found = empty_like(part, (n_rows, int(part.shape[1])) if axis == 0 else (int(part.shape[0]), n_rows))
+        found[(where, slice(None)) if axis == 0 else (slice(None), where)] = part
+    return found
+
+
 def as_type_of(array: Array, model: Array) -> Array:
     return array_namespace(array).astype(array, model.dtype, copy=False)
 
@@ -116,6 +128,8 @@ def matching(block: Array, values: Array) -> Array:
 
 def row_array_like(model: Array, values: FloatArray) -> Array:
     """One number per row in the library and on the device of the rows: copied as they are stored, or as one number."""
+    if is_numpy_array(model):
+        return values
     xp = array_namespace(model)
     if values.strides == (0,) and len(values):
         return xp.broadcast_to(like(model, values[:1].astype(np.float64)), values.shape)
@@ -160,10 +174,11 @@ def quadratic_forms(matrix: Array, block: Array) -> Array:
     return column_dots(matrix @ block, block)
 
 
-def row_dots(left: FloatArray, right: FloatArray) -> FloatArray:
+def row_dots(left: Array, right: Array) -> Array:
     """The dot product of each row of `left` with the same row of `right`, to the precision of its terms."""
-    dots: FloatArray = np.einsum("ij,ij->i", left, right).astype(np.float64, copy=False)
-    return dots
+    if is_numpy_array(left):
+        return np.einsum("ij,ij->i", left, right).astype(np.float64, copy=False)
+    return as_float64(array_namespace(left).vecdot(left, right, axis=-1))
 
 
 def squared_columns(product: Array) -> Array:
@@ -178,9 +193,9 @@ def column_dots(left: Array, right: Array) -> Array:
     return as_float64(array_namespace(left).vecdot(left, right, axis=-2))
 
 
-def symmetric_in_numpy(total: Array) -> FloatArray:
-    matrix: FloatArray = to_numpy(0.5 * (total + total.T))
-    return matrix
+def symmetric(total: Array) -> FloatArray:
+    """The same matrix without the rounding errors by which it is not symmetric, in NumPy."""
+    return to_numpy(0.5 * (total + total.T))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -376,15 +391,6 @@ class BlockRows(RowSource):
         rows = to_numpy(self.read(slice(0, self.n_rows))).T
         return np.array(rows, dtype=rows.dtype if dtype is None else dtype, order="C")
 
-    def at_hand(self) -> BlockRows:
-        """Return the same rows, in memory as `read` returns them if many passes over them are then faster."""
-        return self
-
-    @property
-    def n_kept_bytes(self) -> int:
-        """The memory that these rows take, beyond that of rows which they are computed from."""
-        return 0
-
     @abstractmethod
     def read(self, where: slice) -> Array:
         """Return these rows, each as a column, in double precision."""
@@ -400,8 +406,7 @@ class BlockRows(RowSource):
         """Vectors, each a row, that span all rows, if there are fewer than half as many as columns."""
         if 2 * self.n_rows > self.n_columns:
             return None
-        found: FloatArray = to_numpy(self.read(slice(0, self.n_rows))).T
-        return found
+        return to_numpy(self.read(slice(0, self.n_rows))).T
 
     def take_rows(self, indices: IndexArray) -> BlockRows:
         """Return the rows at these indices, held in memory."""
@@ -423,24 +428,12 @@ class BlockRows(RowSource):
         return self.take_rows(indices), [self.pick(array, indices) for array in arrays]
 
     def row_array(self, values: FloatArray) -> Array:
-        return values if is_numpy_array(self.model) else row_array_like(self.model, values)
+        return row_array_like(self.model, values)
 
     def forward(self, factor: FloatArray) -> Array:
         """Return the projections as an array of shape (n, k)."""
-        found, factor = None, matching(self.model, factor)
-        if is_numpy_array(self.model):
-            found = np.empty((self.n_rows, factor.shape[1]), dtype=self.model.dtype)
-            for where, block in self.blocks():
-                np.matmul(block.T, factor, out=found[where])
-            return found
-        for where, block in self.blocks():
-            part = block.T @ factor
-            if part.shape[0] == self.n_rows:
-                return part
-            if found is None:
-                found = empty_like(part, (self.n_rows, int(part.shape[1])))
-            found[where, :] = part
-        return found
+        factor = matching(self.model, factor)
+        return assembled(((where, block.T @ factor) for where, block in self.blocks()), self.n_rows, axis=0)
 
     def backward(self, projections: Array, coefficients: Array) -> FloatArray:
         def pulled(where: slice, block: Array) -> Array:
@@ -451,9 +444,7 @@ class BlockRows(RowSource):
         return to_numpy(summed(pulled(where, block) for where, block in self.blocks()).T)
 
     def inner(self, left: Array, right: Array) -> Array:
-        if is_numpy_array(left):
-            return row_dots(left, right)
-        return as_float64(array_namespace(left).vecdot(left, right, axis=-1))
+        return row_dots(left, right)
 
     def projected_blocks(self, factor: FloatArray) -> Iterator[tuple[slice, Array]]:
         """Give A'z_i as columns, a block of rows at a time."""
@@ -473,7 +464,7 @@ class BlockRows(RowSource):
         return concatenated([squared_lengths(block, factor) for _, block in self.blocks()])
 
     def outer(self, coefficients: Array) -> FloatArray:
-        return symmetric_in_numpy(summed(weighted_outer(block, coefficients[where]) for where, block in self.blocks()))
+        return symmetric(summed(weighted_outer(block, coefficients[where]) for where, block in self.blocks()))
 
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
@@ -485,24 +476,13 @@ class BlockRows(RowSource):
             parts.append(function(quadratic_forms(matrix, block), *(array[where] for array in arrays)))
             return weighted_outer(block, parts[-1].margin_gradient)
 
-        return parts, symmetric_in_numpy(summed(outer(where, block) for where, block in self.blocks()))
+        return parts, symmetric(summed(outer(where, block) for where, block in self.blocks()))
 
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        sums: list[Array] = []
-
-        def fourth(where: slice, turned: Array) -> Array:
-            xp = array_namespace(turned)
-            squares = turned * turned
-            curved = squares * matching(turned, curvature[where])
-            rest = (xp.sum(squares * matching(turned, cross[where]), axis=1) for cross in crosses)
-            columns = [xp.sum(curved, axis=1), *rest]
-            sums.append(xp.stack(columns, axis=1))
-            return curved @ squares.T
-
-        total = to_numpy(summed(fourth(*each) for each in self.projected_blocks(basis)))
-        return total, to_numpy(summed(iter(sums)))
+        forms = ((where, turned * turned) for where, turned in self.projected_blocks(basis))
+        return moments_of(forms, (curvature, *crosses))
 
     def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
         return sum_of_features(self, root, border, rough=rough)
@@ -519,16 +499,6 @@ class BlockRows(RowSource):
         upper, lower = np.max([line_extremes(block) for _, block in self.blocks()], axis=0)
         found: FloatArray = np.maximum(upper - centre, centre + lower)
         return found
-
-    def scaled_moment(self, weights: Array, centre: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the largest absolute value of each column, measured from `centre`, and the second moment in it.
-
-        The moment is zero if a value is not finite.
-        """
-        largest = self.largest(centre)
-        scale = np.where(largest > 0.0, largest, 1.0)
-        is_finite = bool(np.all(np.isfinite(largest)))
-        return largest, self.second_moment(weights, centre, scale) if is_finite else np.zeros((len(scale), len(scale)))
 
     def weighted_sum(self, weights: Array) -> FloatArray:
         """Return sum_i w_i z_i."""
@@ -614,10 +584,12 @@ class MappedRows(BlockRows):
         self._coordinates = coordinates
         self._kept: Array = None
         if self.keeps and 8 * self.n_rows * self.n_columns <= KEEP_BYTES:
-            self._kept = self._map_all()
+            mapped = ((where, coordinates.apply(block)) for where, block in source.blocks())
+            self._kept = assembled(mapped, self.n_rows, axis=1)
 
     @property
     def n_kept_bytes(self) -> int:
+        """The memory that these rows take, beyond that of rows which they are computed from."""
         return 0 if self._kept is None else 8 * self.n_rows * self.n_columns
 
     def read(self, where: slice) -> Array:
@@ -635,17 +607,6 @@ class MappedRows(BlockRows):
         if self._kept is not None:
             return super()._read_some(where, indices)
         return self._coordinates.apply(columns_at(self._source.read(where), indices))
-
-    def _map_all(self) -> Array:
-        kept: Array = None
-        for where, block in self._source.blocks():
-            mapped = self._coordinates.apply(block)
-            if mapped.shape[1] == self.n_rows:
-                return mapped
-            if kept is None:
-                kept = empty_like(mapped, (self.n_columns, self.n_rows))
-            kept[:, where] = mapped
-        return kept
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -753,6 +714,19 @@ class Differences(BlockRows):
         single = Differences(copied, is_single=True)
         single.n_together = self.n_together
         return single
+
+
+def moments_of(forms: Iterator[tuple[slice, Array]], arrays: tuple[Array, ...]) -> tuple[FloatArray, FloatArray]:
+    """See `RowSource.rotated_moments`: of forms q_i, each a column, and of the curvature and the crosses."""
+    sums: list[Array] = []
+
+    def fourth(where: slice, block: Array) -> Array:
+        xp = array_namespace(block)
+        weighted = [block * matching(block, array[where]) for array in arrays]
+        sums.append(xp.stack([xp.sum(each, axis=1) for each in weighted], axis=1))
+        return weighted[0] @ block.T
+
+    return to_numpy(summed(fourth(*each) for each in forms)), to_numpy(summed(iter(sums)))
 
 
 def sum_of_features(

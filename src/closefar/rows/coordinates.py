@@ -5,16 +5,17 @@ Columns are scaled before they are decomposed, so that units and their range do 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import TINY, Array, FloatArray, to_numpy
-from closefar.rows.blocks import KEEP_BYTES, NARROW, BlockRows, MappedRows
+from closefar.rows.blocks import KEEP_BYTES, NARROW, BlockRows, MappedRows, symmetric
 from closefar.rows.fused import AsStored
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.legs import LegRows, Rows, StackedRows
@@ -71,8 +72,7 @@ class WideRows(MappedRows):
         super().__init__(source, coordinates)
         self._transform = coordinates.transform
         self._sums_are_safe = coordinates.condition <= _SUMS_UP_TO
-        if self._sums_are_safe:
-            self.condition = coordinates.condition
+        self.condition = condition_of_sums(coordinates)
 
     @cached_property
     def rough(self) -> BlockRows:
@@ -111,12 +111,12 @@ class WideRows(MappedRows):
     def quadratic_forms(self, matrix: FloatArray) -> Array:
         if not self._sums_are_safe:
             return super().quadratic_forms(matrix)
-        return self._source.quadratic_forms(_symmetric(self._transform @ matrix @ self._transform.T))
+        return self._source.quadratic_forms(symmetric(self._transform @ matrix @ self._transform.T))
 
     def outer(self, coefficients: Array) -> FloatArray:
         if not self._sums_are_safe:
             return super().outer(coefficients)
-        return _symmetric(self._transform.T @ self._source.outer(coefficients) @ self._transform)
+        return symmetric(self._transform.T @ self._source.outer(coefficients) @ self._transform)
 
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
@@ -124,13 +124,8 @@ class WideRows(MappedRows):
         if not self._sums_are_safe:
             return super().sweep(matrix, function, *arrays)
         mapped = self._transform @ matrix @ self._transform.T
-        parts, total = self._source.sweep(_symmetric(mapped), function, *arrays)
-        return parts, _symmetric(self._transform.T @ total @ self._transform)
-
-
-def _symmetric(matrix: FloatArray) -> FloatArray:
-    symmetric: FloatArray = 0.5 * (matrix + matrix.T)
-    return symmetric
+        parts, total = self._source.sweep(symmetric(mapped), function, *arrays)
+        return parts, symmetric(self._transform.T @ total @ self._transform)
 
 
 # The Gram matrix squares the condition number: below this smallest eigenvalue (of scaled columns) use QR.
@@ -204,41 +199,36 @@ def find_coordinates(
     which can be most of the work if there are many columns.  Weights and signs are handles of the source.
     Comparisons count with both of their legs, of half the weight each.
     """
-    asked = _Asked(with_constant, blend, in_units, finds_null)
-    if not isinstance(source, LegRows):
-        return _find(source, weights, signs, asked)
-    found = _find(source.legs, source.leg_weights(weights), None if signs is None else source.leg_signs(signs), asked)
-    return replace(found, enormous=source.rows_of_legs(found.enormous))
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """The options of `find_coordinates`."""
-
-    with_constant: bool
-    blend: float
-    in_units: bool
-    finds_null: bool
-
-
-def _find(source: BlockRows, weights: Array, signs: Array | None, asked: _Asked) -> Coordinates:
-    """Reduce the weight of enormous rows, except of those that are close."""
-    counted_less, sizes = _find_robust(source, weights, asked, None)
+    asked: dict[str, Any] = {
+        "with_constant": with_constant,
+        "blend": blend,
+        "in_units": in_units,
+        "finds_null": finds_null,
+    }
+    if isinstance(source, LegRows):
+        signs = None if signs is None else source.leg_signs(signs)
+        found = find_coordinates(source.legs, source.leg_weights(weights), signs=signs, **asked)
+        return replace(found, enormous=source.rows_of_legs(found.enormous))
+    normalise = partial(_normalise, **asked)
+    counted_less, sizes = _find_robust(source, weights, normalise)
     if signs is None or sizes is None or not np.any(to_numpy(source.pick(signs, counted_less.enormous)) < 0):
         return counted_less
-    in_full = source.map(_is_enormous_and_close(counted_less), sizes, signs)
-    found, _ = _find_robust(source, weights, asked, in_full)
-    return replace(found, enormous=counted_less.enormous)
+    limit = ENORMOUS**2 * counted_less.transform.shape[1]
+    in_full = source.map(lambda sizes, signs: (sizes > limit) & (signs < 0), sizes, signs)
+    return replace(_find_robust(source, weights, normalise, in_full)[0], enormous=counted_less.enormous)
+
+
+_Normalise = Callable[[BlockRows, Array], Coordinates]  # `_normalise` with what is asked for
 
 
 def _find_robust(
-    source: BlockRows, weights: Array, asked: _Asked, in_full: Array | None
+    source: BlockRows, weights: Array, normalise: _Normalise, in_full: Array | None = None
 ) -> tuple[Coordinates, Array | None]:
     """Reduce the weight of rows as long as some are enormous, except those that count `in_full`.
 
     Returns the coordinates and the squared length of each row, None if none is enormous.
     """
-    coordinates = _normalise(source, weights, asked)
+    coordinates = normalise(source, weights)
     usual = coordinates.transform.shape[1]
     largest = 0.0
     if _has_no_enormous(source, coordinates):
@@ -252,18 +242,13 @@ def _find_robust(
             break
         if largest > _BOUNDLESS:
             alone = source.map(_longer_than(_BOUNDLESS**0.5), sizes)
-            return _find_robust(
-                source, weights, asked, alone if in_full is None else source.map(_either, in_full, alone)
-            )
+            in_full = alone if in_full is None else source.map(operator.or_, in_full, alone)
+            return _find_robust(source, weights, normalise, in_full)
         less = source.map(_reducing(_COUNTED_AS * usual), weights, sizes)
-        coordinates = _normalise(source, less * (1.0 / source.total(less)), asked)
+        coordinates = normalise(source, less * (1.0 / source.total(less)))
     if largest <= ENORMOUS**2 * usual:
         return coordinates, None
     return replace(coordinates, enormous=source.find(_longer_than(ENORMOUS**2 * usual), sizes)), sizes
-
-
-def _either(one: Array, other: Array) -> Array:
-    return one | other
 
 
 def _unless(sizes: Array, in_full: Array) -> Array:
@@ -285,11 +270,6 @@ def _longer_than(limit: float) -> Callable[[Array], Array]:
     return lambda sizes: sizes > limit
 
 
-def _is_enormous_and_close(coordinates: Coordinates) -> Callable[[Array, Array], Array]:
-    limit = ENORMOUS**2 * coordinates.transform.shape[1]
-    return lambda sizes, signs: (sizes > limit) & (signs < 0)
-
-
 def _has_no_enormous(source: BlockRows, coordinates: Coordinates) -> bool:
     """Whether random projections show that no row is enormous, for a fraction of the cost of all lengths.
 
@@ -304,32 +284,32 @@ def _has_no_enormous(source: BlockRows, coordinates: Coordinates) -> bool:
     return bool(largest <= _SURELY_LONG * usual / 5.0)
 
 
-def _normalise(source: BlockRows, weights: Array, asked: _Asked) -> Coordinates:
-    if asked.blend == 1.0 and not asked.with_constant and source.n_columns > _SPANNED_COLUMNS:
+def _normalise(
+    source: BlockRows, weights: Array, *, with_constant: bool, blend: float, in_units: bool, finds_null: bool
+) -> Coordinates:
+    if blend == 1.0 and not with_constant and source.n_columns > _SPANNED_COLUMNS:
         spanning = source.spanning()
         if spanning is not None:
-            return _within_span(source, weights, spanning, in_units=asked.in_units)
-    centre = _centre(source, weights, asked.with_constant)
+            return _within_span(source, weights, spanning, in_units=in_units)
+    centre = _centre(source, weights, with_constant)
     # With fewer rows than columns the Gram matrix is singular, and may be too large.
     gram: FloatArray | None = None
     triangle: FloatArray | None = None
-    if asked.blend > 0.0 or source.n_rows >= source.n_columns:
-        largest, gram = source.scaled_moment(weights, centre)
-        scale = _scales(largest, centre)
-        gram[~np.isfinite(scale)] = gram[:, ~np.isfinite(scale)] = 0.0
+    scale = _scales(source.largest(centre), centre)
+    if blend > 0.0 or source.n_rows >= source.n_columns:
+        gram = source.second_moment(weights, centre, scale)
         squares = np.diag(gram)
     else:
-        scale = _scales(source.largest(centre), centre)
         triangle = source.triangle(weights, centre, scale)
         squares = np.sum(triangle**2, axis=0)
     length = np.sqrt(squares)
     length[length == 0] = 1.0
     usual = np.where(np.isfinite(scale), scale * length, 0.0)
-    if gram is None or asked.blend == 0.0:
+    if gram is None or blend == 0.0:
         found = None if gram is None else _principal(gram / np.outer(length, length))
         if found is None:
             triangle = source.triangle(weights, centre, scale) if triangle is None else triangle
-            found = _principal_of_triangle(triangle / length, finds_null=asked.finds_null)
+            found = _principal_of_triangle(triangle / length, finds_null=finds_null)
         spread, directions = found
         keep = spread > 1e-12 * np.sqrt(len(scale)) * spread.max(initial=0.0)
         transform = directions[:, keep] / spread[keep] / (scale * length)[:, None]
@@ -337,25 +317,25 @@ def _normalise(source: BlockRows, weights: Array, asked: _Asked) -> Coordinates:
     else:
         varies = np.isfinite(scale) & (squares > 0)
         moments, unit = gram / np.outer(length, length), scale * length
-        if asked.in_units:
+        if in_units:
             unit = np.full_like(usual, np.sqrt(np.sum(usual**2) / max(np.sum(varies), 1)) or 1.0)
             moments = moments * np.outer(usual / unit, usual / unit)
-        if asked.blend == 1.0:
+        if blend == 1.0:
             spread, turn = np.ones(int(varies.sum())), np.eye(int(varies.sum()))
         else:
-            spread, turn = np.linalg.eigh(_blended(moments[np.ix_(varies, varies)], asked.blend))
+            spread, turn = np.linalg.eigh(
+                (1.0 - blend) * moments[np.ix_(varies, varies)] + blend * np.eye(int(varies.sum()))
+            )
         directions = np.zeros((len(scale), len(spread)))
         directions[varies] = turn
         transform = directions / np.sqrt(spread) / unit[:, None]
         null = np.eye(len(scale))[:, ~varies]
-    return Coordinates(transform, -(centre @ transform) if asked.with_constant else None, null, usual)
+    return Coordinates(transform, -(centre @ transform) if with_constant else None, null, usual)
 
 
 def _within_span(source: BlockRows, weights: Array, spanning: FloatArray, *, in_units: bool) -> Coordinates:
     """Coordinates along an orthonormal basis of the span of few points of many columns, each column scaled."""
-    nowhere = np.zeros(source.n_columns)
-    largest = _scales(source.largest(nowhere), nowhere)
-    usual = np.where(np.isfinite(largest), largest, 0.0) * np.sqrt(source.scaled_squares(weights, nowhere, largest))
+    usual = column_scales(source, weights)
     varies = usual > 0.0
     unit = np.where(varies, usual, 1.0)
     if in_units:
@@ -382,12 +362,6 @@ def column_scales(source: Rows, weights: Array, *, centred: bool = False) -> Flo
 
 def _centre(source: BlockRows, weights: Array, centred: bool) -> FloatArray:
     return source.weighted_sum(weights) if centred else np.zeros(source.n_columns)
-
-
-def _blended(moments: FloatArray, blend: float) -> FloatArray:
-    """Second moments, blended with those of uncorrelated columns of length one."""
-    blended: FloatArray = (1.0 - blend) * moments + blend * np.eye(len(moments))
-    return blended
 
 
 def _principal(moments: FloatArray) -> tuple[FloatArray, FloatArray] | None:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from closefar.arrays import Array, FloatArray, is_tensor
 from closefar.noise import NOISES, Noise
 from closefar.rows.source import MarginSums, MarginTerms
+
+if TYPE_CHECKING:
+    from closefar.rows.blocks import BlockRows
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Where fused passes run.
@@ -82,24 +85,6 @@ CURVED = 4  # beside the numbers of noises
 def has_kernel(noise: Noise) -> bool:
     """Whether there are kernels for this noise: for those that come with the package, not for the user's own."""
     return type(noise) is type(NOISES.get(noise.name))
-
-
-class Blocks(Protocol):
-    """Rows that are read in blocks, each row a column, in double precision."""
-
-    n_rows: int
-    n_columns: int
-    condition: float
-
-    @property
-    def model(self) -> Array: ...
-
-    @property
-    def as_stored(self) -> AsStored | None: ...
-
-    def read(self, where: slice) -> Array: ...
-
-    def blocks(self) -> Iterator[tuple[slice, Array]]: ...
 
 
 class AsStored(NamedTuple):
@@ -199,7 +184,7 @@ def as_stored(array: Array, usual: FloatArray) -> StoredRows | None:
     return StoredRows(array, torch.from_numpy(scales.astype(np.float32)).to(array.device))
 
 
-def make_planes(source: Blocks) -> Planes | None:
+def make_planes(source: BlockRows) -> Planes | None:
     """Split rows in two; None if some are so large that float16 numbers can't hold the others precisely."""
     unit = _LARGEST_HALF / _USUAL_RANGE
     planes, largest = _split(source, unit)
@@ -209,7 +194,7 @@ def make_planes(source: Blocks) -> Planes | None:
     return _split(source, 2.0 ** math.floor(math.log2(_LARGEST_HALF / largest)))[0] if largest <= _MOST_RANGE else None
 
 
-def _split(source: Blocks, unit: float) -> tuple[Planes, float]:
+def _split(source: BlockRows, unit: float) -> tuple[Planes, float]:
     """The planes of rows in this unit, and their largest entry, with which the planes may not be valid."""
     import torch
 
@@ -233,14 +218,6 @@ FAST, PRECISE, FINEST = 0, 1, 2  # the levels of passes
 _LARGEST_ENTRY = 2.0**6
 
 _TERM_SLOTS, _TERM_ROWS = 1056, 256  # of the kernel of known squared distances: eight slots for each of 132 processors
-
-
-def _per_row(sums: MarginSums, n_rows: int) -> MarginSums | None:
-    """The sums of a pass over rows of weight 1 / n, with the signs of derivatives; None if they are not finite."""
-    if not math.isfinite(sums.loss + sums.slope + sums.curvature) or not np.all(np.isfinite(sums.gradient)):
-        return None
-    loss, slope, curvature = (each / n_rows for each in (sums.loss, sums.slope, sums.curvature))
-    return MarginSums(loss, slope, curvature, sums.least_margin, -sums.gradient / n_rows)
 
 
 @dataclass(frozen=True)
@@ -334,22 +311,24 @@ class Pass:
         return sums, totals.sum(0, dtype=torch.float64), 1.0 / (rows.unit**2 * coefficient_unit)
 
 
-def run_terms(
-    squared: Array, signs: Array, weights: Array | None, threshold: float, kind: int, order: int
-) -> MarginTerms:
-    """Evaluate the likelihood of all rows at their squared distances, in double precision."""
+def fused_terms(
+    noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
+) -> MarginTerms | None:
+    """Return the terms of all rows at known squared distances, in double precision; None without such a kernel."""
+    if not has_kernel(noise):
+        return None
     import torch
 
     from closefar.rows import kernels
 
-    n = len(squared)
+    n, is_weighted, squared = len(squared), weights.stride(0) != 0, squared.contiguous()
     sums = torch.empty(_TERM_SLOTS, 4, dtype=torch.float64, device=squared.device)
     slopes = torch.empty_like(squared)
     curvatures = torch.empty_like(squared) if order > 1 else None
     kernels.terms_kernel[(_TERM_SLOTS,)](
         squared,
         signs,
-        sums if weights is None else weights,
+        weights if is_weighted else sums,
         torch.tensor([threshold, 1.0 / n], dtype=torch.float64, device=squared.device),
         sums,
         slopes,
@@ -357,9 +336,9 @@ def run_terms(
         n,
         -(-n // (_TERM_SLOTS * _TERM_ROWS)) * _TERM_ROWS,
         B=_TERM_ROWS,
-        KIND=kind,
+        KIND=KINDS[noise.name],
         ORDER=order,
-        WEIGHTED=weights is not None,
+        WEIGHTED=is_weighted,
         num_warps=4,
         enable_fp_fusion=True,
     )
@@ -379,21 +358,11 @@ def _power_below(value: float) -> float:
     return 2.0 ** math.floor(math.log2(value))
 
 
-def fused_terms(
-    noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
-) -> MarginTerms | None:
-    """Return the terms of all rows at known squared distances; None if there is no kernel for this noise."""
-    if not has_kernel(noise):
-        return None
-    given = None if weights.stride(0) == 0 else weights
-    return run_terms(squared.contiguous(), signs, given, threshold, KINDS[noise.name], order)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The fused passes of a source.
 
 
-def passes_or_reason(source: Blocks) -> FusedPasses | str:
+def passes_or_reason(source: BlockRows) -> FusedPasses | str:
     """Return fused passes over rows or, if there are none, the reason."""
     import torch
     from triton.runtime.errors import OutOfResources
@@ -420,7 +389,7 @@ _MOST_SHRUNK = 1e-6  # by truncation; a larger share has another cause
 _LARGEST_SLOPES = {"logistic": 1.0, "laplace": 1.0, "hypsecant": 2.0, "normal": _TAIL}
 
 
-def _passes_over(exact: Blocks) -> FusedPasses | None:
+def _passes_over(exact: BlockRows) -> FusedPasses | None:
     """Return fused passes over rows; None if they differ too much in size, or are too many.
 
     Rows become planes or, if there is no room for these, are read as they are stored, if that is in single precision.
@@ -439,7 +408,7 @@ def _passes_over(exact: Blocks) -> FusedPasses | None:
     return FusedPasses(_calibrated(found, few.T), transform=stored.transform / scales[:, None])
 
 
-def _have_room(exact: Blocks) -> bool:
+def _have_room(exact: BlockRows) -> bool:
     """Whether the planes fit on the card, beside as much for the other arrays of a fit."""
     return exact.n_rows * (4 * (exact.n_columns + 8) + _BESIDE) < free_for_torch(exact.model.device)
 
@@ -509,13 +478,12 @@ class FusedPasses:
         """The sums in the coordinates of the source; None if float16 numbers do not hold them."""
         transform = np.eye(len(matrix)) if self._transform is None else self._transform
         point = transform @ matrix @ transform.T
-        found = _per_row(
-            Pass(self.rows, signs, weights, point, threshold, kind, largest, self._level).run(), self.n_rows
-        )
-        if found is None:
+        sums, n = Pass(self.rows, signs, weights, point, threshold, kind, largest, self._level).run(), self.n_rows
+        if not math.isfinite(sums.loss + sums.slope + sums.curvature) or not np.all(np.isfinite(sums.gradient)):
             return None
-        pulled = transform.T @ found.gradient @ transform
-        return found._replace(gradient=0.5 * (pulled + pulled.T))
+        pulled = transform.T @ (-sums.gradient / n) @ transform  # of rows of weight 1 / n, with the sign of derivatives
+        gradient = 0.5 * (pulled + pulled.T)
+        return MarginSums(sums.loss / n, sums.slope / n, sums.curvature / n, sums.least_margin, gradient)
 
     def _relative(self, weights: Array) -> Array:
         """Weights relative to their mean."""

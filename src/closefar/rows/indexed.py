@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_on_gpu, is_tensor, like, to_numpy
-from closefar.rows.blocks import BLOCK_BYTES, GPU_BLOCK_BYTES, KEEP_BYTES, BlockRows, held, row_array_like
+from closefar.rows.blocks import BLOCK_BYTES, GPU_BLOCK_BYTES, KEEP_BYTES, BlockRows, held, symmetric
 from closefar.rows.source import GPU_PART_ROWS, PART_ROWS, Coordinates, Pulling, slices
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -184,9 +184,6 @@ class IndexedRows(BlockRows):
             return super().in_coordinates(coordinates)
         return IndexedRows(self._points.in_coordinates(coordinates), self._index)
 
-    def row_array(self, values: FloatArray) -> Array:
-        return values
-
     def forward(self, factor: FloatArray) -> Array:
         """Return the projections of the points, of shape (n_points, k)."""
         return self._points.project(factor)
@@ -233,8 +230,7 @@ class IndexedRows(BlockRows):
             function(self._forms(*halves, where=where), *(array[where] for array in arrays))
             for where in slices(self.n_rows, self._part_rows)
         ]
-        coefficients = self._in_parts([part.margin_gradient for part in parts])
-        return parts, self._moment(coefficients, np.ones(self.n_columns))
+        return parts, self.outer(self.join([part.margin_gradient for part in parts]))
 
     def largest(self, centre: FloatArray) -> FloatArray:
         """Return a bound on the largest absolute value of each column: its range over the points."""
@@ -255,11 +251,7 @@ class IndexedRows(BlockRows):
 
     @property
     def _part_rows(self) -> int:
-        return PART_ROWS
-
-    def _in_parts(self, parts: list[Array]) -> Any:
-        """Parts of one number per pair as what a Laplacian takes."""
-        return _Joined(parts)
+        return GPU_PART_ROWS if is_on_gpu(self.model) else PART_ROWS
 
     def _differences(self, projections: Array, where: slice) -> Array:
         """Return P_i - P_j for some pairs."""
@@ -293,7 +285,7 @@ class IndexedRows(BlockRows):
         """Return X'Y for one row of Y per point."""
         return self._points.pull(values)
 
-    def _laplacian(self, projections: Array, coefficients: Any) -> Array:
+    def _laplacian(self, projections: Array, coefficients: Array) -> Array:
         """Return LP, where L is the Laplacian of these coefficients of the pairs."""
         from scipy.sparse import coo_array  # metrics are loaded and applied without SciPy
 
@@ -311,27 +303,14 @@ class IndexedRows(BlockRows):
         pulled += degrees[:, None] * projections
         return pulled
 
-    def _moment(self, coefficients: Any, scale: FloatArray) -> FloatArray:
+    def _moment(self, coefficients: Array, scale: FloatArray) -> FloatArray:
         """Return X'LX of the columns divided by a scale each; some columns at a time where the points are many."""
         step = max(_COLUMNS, _MOMENT_BYTES // (8 * max(len(self._points), 1)))
         parts = []
         for columns in slices(self.n_columns, step):
             scaled = self._points.columns(columns) / scale[columns]
             parts.append(self._points.pull(self._laplacian(scaled, coefficients)) / scale[:, None])
-        total: FloatArray = np.hstack(parts)
-        return 0.5 * (total + total.T)
-
-
-class _Joined:
-    """Parts of `PART_ROWS` numbers each, sliced as one array without being copied as a whole."""
-
-    def __init__(self, parts: list[FloatArray]) -> None:
-        self._parts = parts
-
-    def __getitem__(self, where: slice) -> FloatArray:
-        first, last = where.start // PART_ROWS, -(-where.stop // PART_ROWS)
-        joined = np.concatenate(self._parts[first:last])
-        return joined[where.start - first * PART_ROWS : where.stop - first * PART_ROWS]
+        return symmetric(np.hstack(parts))
 
 
 def _difference(projections: FloatArray, ends: IndexArray) -> FloatArray:
@@ -389,37 +368,12 @@ class Graph:
         self.index = index
         self.n_points = n_points
 
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def differences(self, values: Array, where: slice) -> Array:
-        """Return v_i - v_j for some of the pairs, of values of shape (n_points, k)."""
-        ends = self.index[where]
-        return values.index_select(0, ends[:, 0]) - values.index_select(0, ends[:, 1])
-
-    def forms(self, values: Array, signs: Array = None, where: slice | None = None) -> Array:
-        """Return sum_k s_k (v_i - v_j)_k^2 for each pair, or for some; the signs are +1 by default."""
-        within = slice(0, len(self)) if where is None else where
-        found = values.new_empty(within.stop - within.start)
-        for some in slices(len(found), self._step(values)):
-            moved = self.differences(values, slice(within.start + some.start, within.start + some.stop))
-            squares = moved * moved
-            found[some] = squares.sum(dim=1) if signs is None else squares @ signs
-        return found
-
-    def products(self, left: Array, right: Array) -> Array:
-        """Return (v_i - v_j)'(w_i - w_j) for each pair."""
-        found = left.new_empty(len(self))
-        for some in slices(len(self), self._step(left)):
-            found[some] = (self.differences(left, some) * self.differences(right, some)).sum(dim=1)
-        return found
-
     def laplacian(self, values: Array, coefficients: Array) -> Array:
         """Return LV: for each point i the sum of c_ij (v_i - v_j) over its pairs."""
         import torch
 
         ends, found = self.ends, torch.empty_like(values)
-        for points in self._few_points(self._step(values)):
+        for points in self._few_points(_step(values)):
             first, last = (int(ends.starts_in_numpy[at]) for at in (points.start, points.stop))
             here = coefficients.index_select(0, ends.pairs[first:last])[:, None]
             pulled = values.index_select(0, ends.others[first:last]) * here
@@ -436,7 +390,7 @@ class Graph:
         """The pairs of each point, which are sorted once."""
         import torch
 
-        index, n = self.index, len(self)
+        index, n = self.index, len(self.index)
         points, order = torch.sort(torch.cat([index[:, 0], index[:, 1]]), stable=True)
         others = torch.cat([index[:, 1], index[:, 0]])[order]
         pairs = torch.where(order < n, order, order - n).to(index.dtype if n < 1 << 31 else torch.int64)
@@ -452,9 +406,11 @@ class Graph:
             yield slice(start, min(max(stop, start + 1), self.n_points))
             start = max(stop, start + 1)
 
-    def _step(self, values: Array) -> int:
-        gathered = _GATHERED_ON_GPU if is_on_gpu(values) else _GATHERED
-        return max(256, gathered // max(int(values.shape[1]), 1))
+
+def _step(values: Array) -> int:
+    """How many rows of such values are gathered at a time."""
+    gathered = _GATHERED_ON_GPU if is_on_gpu(values) else _GATHERED
+    return max(256, gathered // max(int(values.shape[1]), 1))
 
 
 class GraphRows(IndexedRows):
@@ -471,11 +427,13 @@ class GraphRows(IndexedRows):
     """
 
     def __init__(self, points: Array, graph: Graph, centre: FloatArray | None = None) -> None:
-        BlockRows.__init__(self, len(graph), int(points.shape[1]))
+        BlockRows.__init__(self, len(graph.index), int(points.shape[1]))
         self._points = points
         self._index = graph.index
         self._centre = centre
         self.graph = graph
+
+    spanning = BlockRows.spanning
 
     @classmethod
     def of(cls, points: Array, index: Array) -> GraphRows:
@@ -492,9 +450,6 @@ class GraphRows(IndexedRows):
     def read(self, where: slice) -> Array:
         return self._differences(self._points, where).T
 
-    def spanning(self) -> FloatArray | None:
-        return BlockRows.spanning(self)
-
     def take_rows(self, indices: IndexArray) -> BlockRows:
         index = self._index.index_select(0, like(self._index, indices))
         taken = GraphRows(self._points, Graph(index, self.graph.n_points), self._centre)
@@ -508,9 +463,6 @@ class GraphRows(IndexedRows):
         if coordinates.has_constant:  # a learned origin is that of single points
             return BlockRows.in_coordinates(self, coordinates)
         return GraphRows(self.forward(coordinates.transform), self.graph)
-
-    def row_array(self, values: FloatArray) -> Array:
-        return row_array_like(self.model, values)
 
     def forward(self, factor: FloatArray) -> Array:
         return self._points @ like(self._points, factor)
@@ -526,18 +478,19 @@ class GraphRows(IndexedRows):
             return BlockRows.second_moment(self, weights, centre, scale)
         return self._moment(weights, scale)
 
-    @property
-    def _part_rows(self) -> int:
-        return GPU_PART_ROWS if is_on_gpu(self._points) else PART_ROWS
-
-    def _in_parts(self, parts: list[Array]) -> Any:
-        return self.join(parts)
-
     def _differences(self, projections: Array, where: slice) -> Array:
-        return self.graph.differences(projections, where)
+        ends = self._index[where]
+        return projections.index_select(0, ends[:, 0]) - projections.index_select(0, ends[:, 1])
 
     def _forms(self, left: Array, right: Array = None, signs: Array = None, where: slice | None = None) -> Array:
-        return self.graph.forms(left, signs, where) if right is None else self.graph.products(left, right)
+        first, last = (0, self.n_rows) if where is None else (where.start, where.stop)
+        forms = left.new_empty(last - first)
+        for some in slices(len(forms), _step(left)):
+            here = slice(first + some.start, first + some.stop)
+            difference = self._differences(left, here)
+            products = difference * (difference if right is None else self._differences(right, here))
+            forms[some] = products.sum(dim=1) if signs is None else products @ signs
+        return forms
 
     def _laplacian(self, projections: Array, coefficients: Array) -> Array:
         return self.graph.laplacian(projections, coefficients)
@@ -547,5 +500,9 @@ class GraphRows(IndexedRows):
 
     def _moment(self, coefficients: Array, scale: FloatArray) -> FloatArray:
         points = self._points / like(self._points, scale)
-        total = to_numpy(points.T @ self.graph.laplacian(points, coefficients))
-        return np.asarray(0.5 * (total + total.T), dtype=np.float64)
+        return symmetric(points.T @ self.graph.laplacian(points, coefficients))
+
+
+def indexed_rows(points: Array, index: Array) -> IndexedRows:
+    """Return the differences of points, which may be a tensor, for an index of pairs."""
+    return GraphRows.of(points, index) if is_tensor(points) else IndexedRows(points, index)

@@ -9,9 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
-from closefar.arrays import LEGS, Array, FloatArray, IndexArray, is_indexed, is_on_gpu, is_tensor, to_numpy
-from closefar.rows.blocks import BlockRows, Differences, grouped_sums, matching, row_array_like, sum_of_features, summed
-from closefar.rows.indexed import GraphRows, IndexedRows
+from closefar.arrays import LEGS, Array, FloatArray, IndexArray, is_indexed, is_on_gpu, to_numpy
+from closefar.rows.blocks import (
+    BlockRows,
+    Differences,
+    grouped_sums,
+    matching,
+    moments_of,
+    row_array_like,
+    sum_of_features,
+    summed,
+)
+from closefar.rows.indexed import indexed_rows
 from closefar.rows.source import Coordinates, Pulling, RowSource, concatenated
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -206,7 +215,7 @@ class LegRows(RowSource):
         return self.with_legs(self.legs.in_coordinates(coordinates))
 
     def row_array(self, values: FloatArray) -> Array:
-        return values if is_numpy_array(self.model) else row_array_like(self.model, values)
+        return row_array_like(self.model, values)
 
     def take_rows(self, indices: IndexArray) -> LegRows:
         """Return the rows at these indices: pairs first, then comparisons."""
@@ -226,24 +235,29 @@ class LegRows(RowSource):
         """Return the weight of each leg: that of its pair, or half of that of its comparison."""
         if is_numpy_array(weights) and weights.strides == (0,) and self.n_pairs == 0:
             return np.broadcast_to(0.5 * weights[:1], self.legs.n_rows)  # one number still stands for all
-        return self._of_legs(weights, lambda compared: _interleaved(0.5 * compared, 0.5 * compared))
+        return self._beside_pairs(weights, lambda compared: _interleaved(0.5 * compared, 0.5 * compared))
 
     def leg_signs(self, signs: Array) -> Array:
         """Return +1 for each leg that was judged far, and -1 for each that was judged close."""
-        return self._of_legs(signs, lambda compared: _interleaved(-compared, compared))
+        return self._beside_pairs(signs, lambda compared: _interleaved(-compared, compared))
 
     def rows_of_legs(self, legs: IndexArray) -> IndexArray:
         """Return the numbers of the rows that these legs belong to, each once, in their order."""
         return np.unique(np.where(legs < self.n_pairs, legs, self.n_pairs + (legs - self.n_pairs) // 2))
 
-    def _of_legs(self, values: Array, function: Callable[[Array], Array]) -> Array:
+    def _split(self, *arrays: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """The numbers of pairs, and those of comparisons."""
+        return tuple(each[: self.n_pairs] for each in arrays), tuple(each[self.n_pairs :] for each in arrays)
+
+    def _beside_pairs(self, values: Array, function: Callable[[Array], Array]) -> Array:
+        """A function of the numbers of comparisons, or of their legs, after those of pairs as they are."""
         if self.n_pairs == 0:
             return function(values)
         return concatenated([values[: self.n_pairs], function(values[self.n_pairs :])])
 
     def _pulled(self, coefficients: Array) -> Array:
         """The coefficient of zz' for each leg z."""
-        return self._of_legs(coefficients, self._pulled_compared)
+        return self._beside_pairs(coefficients, self._pulled_compared)
 
     def _pulled_compared(self, coefficients: Array) -> Array:
         scaled = coefficients if self.scale == 1.0 else self.scale * coefficients
@@ -251,9 +265,7 @@ class LegRows(RowSource):
 
     def _margins(self, forms: Array) -> Array:
         """The form of each row, from those of all legs."""
-        if self.n_pairs == 0:
-            return self._margins_compared(forms)
-        return concatenated([forms[: self.n_pairs], self._margins_compared(forms[self.n_pairs :])])
+        return self._beside_pairs(forms, self._margins_compared)
 
     def _margins_compared(self, forms: Array) -> Array:
         margins = forms[1::2] - forms[0::2]
@@ -283,68 +295,54 @@ class LegRows(RowSource):
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
     ) -> tuple[list[Pulling], FloatArray]:
-        parts: list[Pulling] = []
-        total = np.zeros((self.n_columns, self.n_columns))
-        if self._pairs is not None:
-            parts, total = self._pairs.sweep(matrix, function, *(array[: self.n_pairs] for array in arrays))
+        of_pairs, compared = self._split(*arrays)
+        parts, total = ([], 0.0) if self._pairs is None else self._pairs.sweep(matrix, function, *of_pairs)
 
         def of_legs(forms: Array, *here: Array) -> _Pulled:
             parts.append(function(self._margins_compared(forms), *here))
             return _Pulled(self._pulled_compared(parts[-1].margin_gradient))
 
-        by_leg = (_ByLeg(array[self.n_pairs :]) for array in arrays)
-        return parts, total + self._compared.sweep(matrix, of_legs, *by_leg)[1]
+        return parts, total + self._compared.sweep(matrix, of_legs, *map(_ByLeg, compared))[1]
 
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        arrays, n_pairs = (curvature, *crosses), self.n_pairs
-        sums: list[Array] = []
-
-        def fourth(where: slice, turned: Array) -> Array:
-            xp = array_namespace(turned)
-            squares = turned * turned
-            forms = self.scale * (squares[:, 1::2] - squares[:, 0::2])
-            weighted = [forms * matching(forms, array[n_pairs:][_rows(where)]) for array in arrays]
-            sums.append(xp.stack([xp.sum(each, axis=1) for each in weighted], axis=1))
-            return weighted[0] @ forms.T
-
-        found = to_numpy(summed(fourth(*each) for each in self._compared.projected_blocks(basis)))
-        columns = to_numpy(summed(iter(sums)))
+        blocks = self._compared.projected_blocks(basis)
+        forms = ((_rows(where), self.scale * (turned[:, 1::2] ** 2 - turned[:, 0::2] ** 2)) for where, turned in blocks)
+        (curved, *crossed), of_compared = self._split(curvature, *crosses)
+        found, columns = moments_of(forms, of_compared)
         if self._pairs is None:
             return found, columns
-        of_pairs = self._pairs.rotated_moments(curvature[:n_pairs], tuple(each[:n_pairs] for each in crosses), basis)
+        of_pairs = self._pairs.rotated_moments(curved, tuple(crossed), basis)
         return found + of_pairs[0], columns + of_pairs[1]
 
     def mixed_moments(self, curvature: Array, basis: FloatArray) -> FloatArray | None:
-        n_pairs = self.n_pairs
+        (of_pairs,), (compared,) = self._split(curvature)
 
         def mixed(where: slice, turned: Array) -> Array:
             near, far = turned[:, 0::2], turned[:, 1::2]
-            curved = (self.scale**2) * matching(turned, curvature[n_pairs:][_rows(where)])
+            curved = (self.scale**2) * matching(turned, compared[_rows(where)])
             # (f_v f_w - n_v n_w)^2, multiplied out
             both = (near * far * curved) @ (near * far).T
             return (far**2 * curved) @ (far**2).T - 2.0 * both + (near**2 * curved) @ (near**2).T
 
         found = to_numpy(summed(mixed(*each) for each in self._compared.projected_blocks(basis)))
-        return found if self._pairs is None else found + self._pairs.rotated_moments(curvature[:n_pairs], (), basis)[0]
+        return found if self._pairs is None else found + self._pairs.rotated_moments(of_pairs, (), basis)[0]
 
     def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
-        n_pairs, beside = self.n_pairs, tuple(each[self.n_pairs :] for each in border)
-        total = sum_of_features(self._compared, self.scale * root[n_pairs:], beside, n_legs=2, rough=rough)
+        (own, *beside_own), (compared, *beside) = self._split(root, *border)
+        total = sum_of_features(self._compared, self.scale * compared, tuple(beside), n_legs=2, rough=rough)
         if self._pairs is None:
             return total
-        return total + self._pairs.sum_of_squares(root[:n_pairs], tuple(each[:n_pairs] for each in border), rough=rough)
+        return total + self._pairs.sum_of_squares(own, tuple(beside_own), rough=rough)
 
     def grouped_outers(self, coefficients: Array, groups: Array, n_groups: int) -> FloatArray:
         if not is_numpy_array(self.model):
             return super().grouped_outers(coefficients, groups, n_groups)
-        n_pairs, compared = self.n_pairs, self._compared
-        step, scaled = compared.n_features_at_once, self.scale * coefficients[n_pairs:]
-        total = grouped_sums(compared.blocks(), scaled, groups[n_pairs:], n_groups, step, n_legs=2)
-        if self._pairs is None:
-            return total
-        return total + self._pairs.grouped_outers(coefficients[:n_pairs], groups[:n_pairs], n_groups)
+        (own, own_groups), (compared, groups) = self._split(coefficients, groups)
+        legs, step = self._compared.blocks(), self._compared.n_features_at_once
+        total = grouped_sums(legs, self.scale * compared, groups, n_groups, step, n_legs=2)
+        return total if self._pairs is None else total + self._pairs.grouped_outers(own, own_groups, n_groups)
 
 
 Rows = BlockRows | LegRows
@@ -355,8 +353,7 @@ def legs_of(data: Any) -> BlockRows:
     if not is_indexed(data):
         return Differences(data)
     near, far = LEGS[int(data.index.shape[1])]
-    rows = GraphRows.of if is_tensor(data.points) else IndexedRows
-    return rows(data.points, data.index[:, [*near, *far]].reshape((-1, 2)))
+    return indexed_rows(data.points, data.index[:, [*near, *far]].reshape((-1, 2)))
 
 
 class _Pulled(NamedTuple):

@@ -12,9 +12,9 @@ import numpy as np
 
 from closefar.arrays import Array, FloatArray, IndexArray, to_numpy
 from closefar.engines import Combine, Engine, Movable, Ref, TaskResult, by_partition
-from closefar.rows.blocks import BlockRows, held
+from closefar.rows.blocks import BlockRows, MappedRows, held
 from closefar.rows.coordinates import condition_of_sums, mapped_rows
-from closefar.rows.source import Coordinates, Part, Pulling, Sweeper
+from closefar.rows.source import Coordinates, Pulling, Sweeper
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Arrays of one number, or of k numbers, per row that stay in their partitions: handles, and how they are computed.
@@ -77,12 +77,11 @@ class _Stored(NamedTuple):
     place: int | str | None
 
 
-class _Computed:
+class _Computed(NamedTuple):
     """A handle in a task: the function that computes it, and its arguments."""
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self.function = function
-        self.arguments = arguments
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
 
 
 class _Task:
@@ -112,14 +111,9 @@ class _Task:
                 self.handles.append(value)
         return self._planned[id(value)]
 
-    def __reduce__(self) -> Any:
-        return _Task._arrived, (self._call, self._kept)
-
-    @classmethod
-    def _arrived(cls, call: Any, kept: list[Any]) -> _Task:
-        task: _Task = object.__new__(cls)
-        task._call, task._kept = call, kept
-        return task
+    def __getstate__(self) -> dict[str, Any]:
+        """What the partitions need: handles stay in this process."""
+        return {"_call": self._call, "_kept": self._kept}
 
     def __call__(self, *items: Any) -> TaskResult:
         found: dict[int, Any] = {}
@@ -160,7 +154,7 @@ class StoredRows(Movable):
 
 def _mapped(stored: StoredRows, coordinates: Coordinates) -> StoredRows:
     rows = mapped_rows(stored.rows, coordinates)
-    return StoredRows(rows, rows.n_kept_bytes)
+    return StoredRows(rows, rows.n_kept_bytes if isinstance(rows, MappedRows) else 0)
 
 
 def _called(name: str, rows: BlockRows, *arguments: Any, **parameters: Any) -> Any:
@@ -243,11 +237,6 @@ def _outermost(results: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return min(lowest), max(highest)
 
 
-def _highest(results: Sequence[FloatArray]) -> FloatArray:
-    found: FloatArray = np.max(results, axis=0)
-    return found
-
-
 def _triangle(results: Sequence[FloatArray]) -> FloatArray:
     """The triangular factor of rows whose triangular factors these are."""
     return np.asarray(np.linalg.qr(np.concatenate(results), mode="r"), dtype=np.float64)
@@ -270,6 +259,25 @@ def _joined_evaluations(results: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
 
 Result = TypeVar("Result")
 
+
+def _later(name: str, *, is_costly: bool = False) -> Callable[..., Any]:
+    """A method that returns a handle for what the partitions' rows return from theirs of this name."""
+
+    def method(rows: PartitionedRows, *arguments: Any) -> PartitionedArray:
+        return PartitionedArray(partial(_called, name), rows._rows, *arguments, is_costly=is_costly)
+
+    return method
+
+
+def _now(name: str, combine: Combine = _added) -> Callable[..., Any]:
+    """A method that joins, in one round trip, what the partitions' rows return from theirs of this name."""
+
+    def method(rows: PartitionedRows, *arguments: Any, **parameters: Any) -> Any:
+        return rows._joined(partial(_called, name, **parameters), *arguments, combine=combine)
+
+    return method
+
+
 # The longest first step of a search for a threshold, and the shortest, relative to it.
 _LONGEST_STEP, _SHORTEST = 10.0, 4e-16
 
@@ -289,6 +297,8 @@ class PartitionedRows(BlockRows):
         The device that the rows are on, in each worker.
     """
 
+    is_remote = True
+
     def __init__(
         self, engine: Engine, refs: Sequence[Ref], counts: Sequence[int], n_columns: int, device: Any = None
     ) -> None:
@@ -299,10 +309,6 @@ class PartitionedRows(BlockRows):
         self._counts = tuple(counts)
         self._starts = np.cumsum([0, *counts])
         self._rows = PartitionedArray.stored(self._refs, "rows")
-
-    @property
-    def is_remote(self) -> bool:
-        return True
 
     @property
     def engine(self) -> str:
@@ -333,12 +339,8 @@ class PartitionedRows(BlockRows):
         (found,) = self._at(_picked, indices, array)
         return found
 
-    def gather(self, array: Array) -> FloatArray:
-        numbers: FloatArray = self._joined("gather", self.row_array(array), combine=np.concatenate)
-        return numbers
-
     def find(self, condition: Callable[..., Array], *arrays: Array) -> IndexArray:
-        found: list[IndexArray] = self._joined(_found, condition, *map(self.row_array, arrays), combine=_chained)
+        found: list[IndexArray] = self._joined(_found, condition, *arrays, combine=_chained)
         return np.concatenate([start + some for start, some in zip(self._starts[:-1], found, strict=True)])
 
     def row_array(self, values: FloatArray) -> Array:
@@ -353,95 +355,46 @@ class PartitionedRows(BlockRows):
 
     def stored(self, refs: Sequence[Ref], place: int | str) -> Array:
         """Return a handle for numbers that the partitions have stored, in this place."""
-        return self._lazy("row_array", PartitionedArray.stored(refs, place))
+        return PartitionedArray(partial(_called, "row_array"), self._rows, PartitionedArray.stored(refs, place))
 
-    # Arrays of one number per row.
+    # Arrays of one number per row, squared distances and projections: computed in the round trip that needs them.
 
-    def total(self, array: Array) -> float:
-        return float(self._joined("total", self.row_array(array)))
+    map = _later("map")
+    product = _later("product")
+    forward = _later("forward", is_costly=True)
+    inner = _later("inner", is_costly=True)
+    squared_distances = _later("squared_distances", is_costly=True)
+    quadratic_forms = _later("quadratic_forms", is_costly=True)
+    squared_lengths = _later("squared_lengths", is_costly=True)
 
-    def extremes(self, array: Array) -> tuple[float, float]:
-        lowest, highest = self._joined("extremes", self.row_array(array), combine=_outermost)
-        return lowest, highest
+    # What this process gets of them, and sums over all rows, in one round trip each.
 
-    def parts(self, function: Callable[..., Part], *arrays: Array) -> list[Part]:
-        found: list[Part] = self._joined("parts", function, *map(self.row_array, arrays), combine=_chained)
-        return found
-
-    def map(self, function: Callable[..., Array], *arrays: Array) -> Array:
-        return self._lazy("map", function, *arrays)
-
-    def product(self, left: Array, right: Array) -> Array:
-        return self._lazy("product", left, right)
-
-    def dot(self, left: Array, right: Array) -> float:
-        return self.dots((left, right))[0]
-
-    def dots(self, *pairs: tuple[Array, Array]) -> list[float]:
-        found: list[float] = self._joined("dots", *(tuple(map(self.row_array, pair)) for pair in pairs))
-        return found
-
-    # Squared distances and projections: computed in the round trip that needs them.
-
-    def forward(self, factor: FloatArray) -> Array:
-        return self._lazy("forward", factor, is_costly=True)
-
-    def inner(self, left: Array, right: Array) -> Array:
-        return self._lazy("inner", left, right, is_costly=True)
-
-    def squared_distances(self, factor: FloatArray) -> Array:
-        return self._lazy("squared_distances", factor, is_costly=True)
-
-    def quadratic_forms(self, matrix: FloatArray) -> Array:
-        return self._lazy("quadratic_forms", matrix, is_costly=True)
-
-    def squared_lengths(self, coordinates: Coordinates) -> Array:
-        return self._lazy("squared_lengths", coordinates, is_costly=True)
-
-    # Sums over all rows, in one round trip each.
-
-    def backward(self, projections: Array, coefficients: Array) -> FloatArray:
-        return self._matrix("backward", projections, self.row_array(coefficients))
-
-    def outer(self, coefficients: Array) -> FloatArray:
-        return self._matrix("outer", self.row_array(coefficients))
-
-    def largest(self, centre: FloatArray) -> FloatArray:
-        return self._matrix("largest", centre, combine=_highest)
-
-    def weighted_sum(self, weights: Array) -> FloatArray:
-        return self._matrix("weighted_sum", self.row_array(weights))
-
-    def second_moment(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
-        return self._matrix("second_moment", self.row_array(weights), centre, scale)
-
-    def scaled_squares(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
-        return self._matrix("scaled_squares", self.row_array(weights), centre, scale)
-
-    def triangle(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
-        return self._matrix("triangle", self.row_array(weights), centre, scale, combine=_triangle)
+    gather = _now("gather", np.concatenate)
+    total = _now("total")
+    extremes = _now("extremes", _outermost)
+    parts = _now("parts", _chained)
+    dot = _now("dot")
+    dots = _now("dots")
+    backward = _now("backward")
+    outer = _now("outer")
+    largest = _now("largest", partial(np.max, axis=0))
+    weighted_sum = _now("weighted_sum")
+    second_moment = _now("second_moment")
+    scaled_squares = _now("scaled_squares")
+    triangle = _now("triangle", _triangle)
+    rotated_moments = _now("rotated_moments")
+    sum_of_squares = _now("sum_of_squares")
 
     def cross_moment(self, other: BlockRows, factor: FloatArray, weights: Array) -> FloatArray:
         if not isinstance(other, PartitionedRows):
             raise TypeError(f"both must be rows of the same partitions; got {type(other).__name__}.")
-        return self._matrix("cross_moment", other._rows, factor, self.row_array(weights))
-
-    def rotated_moments(
-        self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        crosses = tuple(map(self.row_array, crosses))
-        fourth, sums = self._joined("rotated_moments", self.row_array(curvature), crosses, basis)
-        return fourth, sums
-
-    def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
-        squares = partial(_called, "sum_of_squares", rough=rough)
-        return self._matrix(squares, self.row_array(root), tuple(map(self.row_array, border)))
+        found: FloatArray = self._joined(partial(_called, "cross_moment"), other._rows, factor, weights)
+        return found
 
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
     ) -> tuple[list[Pulling], FloatArray]:
         """Each partition's part of the results, without their arrays, and the sum."""
-        arrays = tuple(map(self.row_array, arrays))
         parts, total = self._joined(_swept, matrix, function, *arrays, combine=_joined_sweeps)
         return parts, total
 
@@ -454,7 +407,7 @@ class PartitionedRows(BlockRows):
         return found
 
     def evaluate(self, likelihood: Sweeper[Result], squared: Array, thresholds: FloatArray, order: int) -> Result:
-        found: Result = self._evaluation(_evaluated, likelihood, self.row_array(squared), thresholds, order)[0]
+        found: Result = self._evaluation(_evaluated, likelihood, squared, thresholds, order)[0]
         return found
 
     def best_thresholds(
@@ -475,28 +428,20 @@ class PartitionedRows(BlockRows):
         return likelihood.best_thresholds(self, squared, thresholds, least, tol)
 
     def _evaluation(self, function: Callable[..., TaskResult], likelihood: Any, *arguments: Any) -> tuple[Any, Any]:
-        arrays = tuple(map(self.row_array, likelihood.row_arrays))
-        call = PartitionedArray(function, self._rows, likelihood.without_rows(), arrays, *arguments)
+        rows = likelihood.without_rows()
+        call = PartitionedArray(function, self._rows, rows, likelihood.row_arrays, *arguments)
         (evaluation, gradient), refs = self._run(call, _joined_evaluations, keeps=True)
         return evaluation.mapped(lambda place: PartitionedArray.stored(refs, place)), gradient
-
-    def _lazy(self, name: str, *arguments: Any, is_costly: bool = False) -> PartitionedArray:
-        return PartitionedArray(partial(_called, name), self._rows, *arguments, is_costly=is_costly)
-
-    def _matrix(self, function: str | Callable[..., Any], *arguments: Any, combine: Combine = _added) -> FloatArray:
-        found: FloatArray = self._joined(function, *arguments, combine=combine)
-        return found
 
     def _at(self, function: Callable[..., list[Array]], indices: IndexArray, *arrays: Array) -> list[Array]:
         """Arrays with an entry for each of these rows, from the partitions that these are in."""
         within, order = by_partition(indices, self._starts)
         given = PartitionedArray.stored(within, None)
-        found: list[Array] = self._joined(function, given, tuple(map(self.row_array, arrays)), combine=_stacked)
+        found: list[Array] = self._joined(function, given, arrays, combine=_stacked)
         return [each if order is None else each[order] for each in found]
 
-    def _joined(self, function: str | Callable[..., Any], *arguments: Any, combine: Combine = _added) -> Any:
-        """Join what a method, or a function, of each partition's rows and of these arguments returns."""
-        function = partial(_called, function) if isinstance(function, str) else function
+    def _joined(self, function: Callable[..., Any], *arguments: Any, combine: Combine = _added) -> Any:
+        """Join what a function of each partition's rows and of these arguments returns."""
         return self._run(PartitionedArray(function, self._rows, *arguments), combine)[0]
 
     def _run(self, call: PartitionedArray, combine: Combine, *, keeps: bool = False) -> tuple[Any, list[Ref]]:

@@ -7,6 +7,7 @@ pass back; for anything else they pass a function that the source calls.
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -162,6 +163,8 @@ class RowSource(ABC):
     ----------
     can_project : bool
         Whether rows are differences whose projections A'z_i can be kept (`forward`, `backward`, `inner`).
+    is_remote : bool
+        Whether each operation is a round trip to other processes, so that a few large ones are better than many.
     is_fused : bool
         Whether it has `margin_pass` and `curvature_pass`, so that these are faster than other operations.
     condition : float
@@ -169,17 +172,13 @@ class RowSource(ABC):
     """
 
     can_project: bool = False
+    is_remote: bool = False
     is_fused: bool = False
     condition: float = 1.0
 
     def __init__(self, n_rows: int, n_columns: int) -> None:
         self.n_rows = n_rows
         self.n_columns = n_columns
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether each operation is a round trip to other processes, so that a few large ones are better than many."""
-        return False
 
     @property
     def rough(self) -> RowSource:
@@ -242,8 +241,7 @@ class RowSource(ABC):
 
     def gather(self, array: Array) -> FloatArray:
         """Return the numbers behind a handle."""
-        numbers: FloatArray = to_numpy(array)
-        return numbers
+        return to_numpy(array)
 
     def pick(self, array: Array, indices: IndexArray) -> Array:
         """Return the numbers of some rows."""
@@ -277,7 +275,7 @@ class RowSource(ABC):
 
     def product(self, left: Array, right: Array) -> Array:
         """Return the product of two numbers for each row."""
-        return self.map(_product, left, right)
+        return self.map(operator.mul, left, right)
 
     def dot(self, left: Array, right: Array) -> float:
         """Return the sum of those products."""
@@ -413,10 +411,6 @@ def concatenated(arrays: list[Array]) -> Array:
 
 def _of_group(coefficients: Array, groups: Array, group: int) -> Array:
     return coefficients * as_float64(groups == group)
-
-
-def _product(left: Array, right: Array) -> Array:
-    return left * right
 
 
 def _dot(left: Array, right: Array) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import numpy as np
@@ -179,47 +180,33 @@ class _Reading:
         self._chunks = chunks
         self.start = self.stop = start
         self.columns: Array = np.empty((0, 0))
-        self._next = _InThread(self._read_next)
+        self._next = self._read_ahead()
 
     def advance(self) -> None:
         """Take the next chunk to hand."""
+        self._thread.join()
         columns = self._next.result()
         if columns is None:
             raise EOFError(f"the file ends after {self.stop} rows, before the one that is read.")
         self.start, self.stop, self.columns = self.stop, self.stop + int(columns.shape[1]), columns
-        self._next = _InThread(self._read_next)
+        self._next = self._read_ahead()
 
     def stop_reading(self) -> None:
-        self._next.join()
+        self._thread.join()
         close = getattr(self._chunks, "close", None)
         if close is not None:
             close()
 
-    def _read_next(self) -> Array | None:
-        return next(self._chunks, None)
+    def _read_ahead(self) -> Future[Array | None]:
+        """The next chunk, which a thread of its own reads: nothing waits for it when the program ends."""
+        found: Future[Array | None] = Future()
 
+        def read() -> None:
+            try:
+                found.set_result(next(self._chunks, None))
+            except BaseException as error:  # raised again where the result is asked for
+                found.set_exception(error)
 
-class _InThread:
-    """The result of a function, which a thread of its own computes; nothing waits for it when the program ends."""
-
-    def __init__(self, function: Callable[[], Array | None]) -> None:
-        self._function = function
-        self._result: Array | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="closefar-read-ahead", daemon=True)
+        self._thread = threading.Thread(target=read, name="closefar-read-ahead", daemon=True)
         self._thread.start()
-
-    def join(self) -> None:
-        self._thread.join()
-
-    def result(self) -> Array | None:
-        self.join()
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-    def _run(self) -> None:
-        try:
-            self._result = self._function()
-        except BaseException as error:  # raised again where the result is asked for
-            self._error = error
+        return found

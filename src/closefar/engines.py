@@ -1,4 +1,7 @@
-"""Engines, which run functions where the partitions of data are stored: this process, or a Dask cluster."""
+"""Engines: where the partitions of data are stored and computed with: this process, or a Dask cluster.
+
+Nothing here knows of metrics.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,97 @@ import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, wait
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from closefar.arrays import IndexArray
-from closefar.engines.threads import threads_at_most
 
 if TYPE_CHECKING:  # needed on clusters only
     from distributed import Client, Future
+
+__all__ = [
+    "Combine",
+    "DaskEngine",
+    "Engine",
+    "LocalEngine",
+    "Movable",
+    "PartitionError",
+    "Ref",
+    "TaskResult",
+    "by_partition",
+    "combined",
+    "engine_for",
+    "threads_at_most",
+    "threads_for",
+]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The number of BLAS threads: as many as the work can share, since threads that wait for each other take time.
+
+
+# Multiplications in a pass over the data for each thread.
+_WORK_OF_THREAD = 1e8
+
+
+class _Limit:
+    """The limit in this process: the lowest of those of all computations, the last of which restores the numbers.
+
+    Numbers are only lowered, so a limit that the user has set holds.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users: dict[object, int] = {}
+        self._before: list[tuple[Any, int]] = []
+
+    @contextmanager
+    def at_most(self, number: int) -> Iterator[None]:
+        """Use no more BLAS threads than this; the numbers are restored in the end."""
+        user = object()
+        try:
+            with self._lock:
+                self._users[user] = number
+                if len(self._users) == 1:
+                    self._before = [(library, library.num_threads) for library in _libraries()]
+                self._apply()
+            yield
+        finally:  # even of a computation that was interrupted while it entered
+            with self._lock:
+                self._users.pop(user, None)
+                self._apply()
+                if not self._users:
+                    self._before = []
+
+    def _apply(self) -> None:
+        for library, before in self._before:
+            wanted = min([before, *self._users.values()])
+            if library.num_threads != wanted:
+                library.set_num_threads(wanted)
+
+
+threads_at_most = _Limit().at_most
+
+
+def threads_for(n_rows: int, n_columns: int) -> AbstractContextManager[None]:
+    """Use no more BLAS threads than passes over data of this size can share.
+
+    Within another computation this never raises the number: the lower limit holds.
+    """
+    return threads_at_most(max(1, int(n_rows * n_columns**2 / _WORK_OF_THREAD)))
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> tuple[Any, ...]:
+    """The BLAS libraries of this process; looking for them takes as long as a small fit."""
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Values that move between processes.
