@@ -330,14 +330,15 @@ class NumpyFile:
         self.names = list(self._columns)
 
     def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
-        """Return these columns; those `as_text` become text, 17 as "17", and those `as_ids` pyarrow's."""
+        """Return these columns; those `as_text` become text, 17 as "17", and those `as_ids` integers or pyarrow's."""
         found = {}
         for name in self.names:
             is_id, column = name in as_ids, self._columns[name]
             try:
                 if is_id:
                     load_arrow(self.path)
-                    found[name] = as_id_column(column, self._missing.words)
+                    is_integer = column.dtype.kind == "i"  # not copied, as row numbers of points are not joined
+                    found[name] = column if is_integer else as_id_column(column, self._missing.words)
                 elif name in only:
                     column = to_text(column) if name in as_text else standard_column(column)
                     found[name] = np.array(self._missing.in_column(column))  # a copy, because the file may change

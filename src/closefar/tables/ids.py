@@ -37,7 +37,7 @@ class Ids:
         if index.size < len(values):
             values = values.take(index.ravel())
             index = np.arange(index.size).reshape(index.shape)
-        return (to_text(values) if isinstance(values, np.ndarray) else texts_of(values))[index]
+        return id_texts(values)[index]
 
     @cached_property
     def codes(self) -> NDArray[np.int64]:
@@ -86,11 +86,24 @@ def as_id_column(column: Any, missing: Collection[str] = ("",)) -> Any:
     return column if types.is_decimal(kind) or types.is_uint64(kind) else _strings(column)
 
 
+def id_texts(ids: Any) -> NDArray[np.object_]:
+    """Ids as text."""
+    return to_text(ids) if isinstance(ids, np.ndarray) else texts_of(ids)
+
+
+def numbers_of_ids(ids: Any) -> NDArray[Any] | None:
+    """Ids as they are where they are integers of at most 64 bits with a sign; None for others."""
+    if isinstance(ids, np.ndarray):
+        return ids
+    return fixed_width(ids, np.int64, 0) if str(ids.type) == "int64" else None
+
+
 def codes_of_ids(*columns: Any) -> tuple[list[NDArray[np.int64]], Any]:
     """The ids of several columns by number, in the order in which they first appear, and the different ids.
 
     Numbers of one type are compared exactly; where types differ, as text.
     """
+    columns = tuple(as_id_column(column) if isinstance(column, np.ndarray) else column for column in columns)
     if len({str(column.type) for column in columns}) > 1:
         columns = tuple(map(_strings, columns))
     chunks = chained(columns).dictionary_encode().chunks
@@ -108,7 +121,7 @@ def are_among(names: Sequence[str], ids: Any) -> bool:
 
 def check_ids(ids: Any, name: str, place: Place, option: str | None) -> None:
     """Refuse missing ids; the option, if there is one, chooses the column."""
-    if ids.null_count:
+    if not isinstance(ids, np.ndarray) and ids.null_count:
         first = int(np.argmax(ids.is_null().to_numpy()))
         other = ", or set " + setting(option) + " to another column." if option else "."
         raise TableError(

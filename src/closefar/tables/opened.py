@@ -26,9 +26,10 @@ from closefar.tables.delimited import DelimitedFile
 from closefar.tables.encoding import Encoding, Features
 from closefar.tables.errors import EmptyTableError, Place, TableError
 from closefar.tables.files import ParquetFile, TableFile, loading
-from closefar.tables.ids import Ids, ids_of_pairs
+from closefar.tables.ids import Ids, as_id_column, ids_of_pairs
 from closefar.tables.inputs import InputList
 from closefar.tables.pairs import (
+    MOST_INT32,
     PairTable,
     TableRows,
     find_positions,
@@ -43,7 +44,6 @@ from closefar.tables.values import fixed_width, is_number, texts_of
 File = str | os.PathLike[str]
 
 _BYTES = np.iinfo(np.int8).max  # labels that one byte can code
-_MOST_INT32 = np.iinfo(np.int32).max  # points that four bytes can number
 _PARTITION_BYTES = 1 << 27  # of numbers in double precision; docs/clusters.md: 50 to 200 MB are a good size
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -154,7 +154,8 @@ class IndexedPairs(Tuples, _Closing):
         return super().__new__(cls, table.points, table.index)
 
     def __init__(self, table: PairTable) -> None:
-        index: Any = table.index.astype(np.int32) if len(table.points) <= _MOST_INT32 else table.index
+        kind = np.int32 if len(table.points) <= MOST_INT32 else np.int64
+        index: Any = table.index.astype(kind, copy=False)
         super().__init__(table.points, index)
         self._table = replace(table, index=index, labels=None)  # as a copy is made of it
         self._feature_names = table.encoding.feature_names
@@ -457,10 +458,7 @@ def _streamable(file: TableFile, roles: Roles) -> ParquetFile:
 
 def coded(column: Any) -> CodedLabels:
     """A column of pyarrow's, or of text, as codes of the different values as text; -1 where one is missing."""
-    import pyarrow as pa
-
-    if isinstance(column, np.ndarray):
-        column = pa.chunked_array([pa.array(column, pa.string())])
+    column = as_id_column(column) if isinstance(column, np.ndarray) else column
     chunks = column.dictionary_encode().chunks
     words = texts_of(chunks[0].dictionary)
     kind = np.int8 if len(words) <= _BYTES else np.int32

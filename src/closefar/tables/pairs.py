@@ -19,7 +19,16 @@ from closefar.errors import either, joined, setting
 from closefar.tables.encoding import Category, Encoding, Features
 from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
 from closefar.tables.files import TableFile
-from closefar.tables.ids import Ids, are_among, as_id_column, check_ids, codes_of_ids, ids_of_pairs, row_numbers
+from closefar.tables.ids import (
+    Ids,
+    are_among,
+    check_ids,
+    codes_of_ids,
+    id_texts,
+    ids_of_pairs,
+    numbers_of_ids,
+    row_numbers,
+)
 from closefar.tables.recorded import RecordedFile, fingerprint_columns, is_recorded, point_differences
 from closefar.tables.source import (
     ROW_NAMES,
@@ -30,22 +39,14 @@ from closefar.tables.source import (
     find_id_roles,
     find_row_roles,
 )
-from closefar.tables.values import (
-    codes_of,
-    distinct,
-    fixed_width,
-    is_missing,
-    is_number,
-    release_memory,
-    texts_of,
-    to_text,
-)
+from closefar.tables.values import codes_of, distinct, is_missing, is_number, release_memory, to_text
 
 if TYPE_CHECKING:
     from closefar.judgements import Tuples
 
 _ROWS_PER_BLOCK = 1 << 16  # of predictions: with 100 columns, both points take 100 MB
 _EXACT, _BEYOND_INTEGERS = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
+MOST_INT32 = np.iinfo(np.int32).max  # points that four bytes can number
 _NO_ANNOTATORS = either("annotator=False", "--no-annotators")
 
 
@@ -161,7 +162,7 @@ class TableRows:
     """
 
     def __init__(self, file: TableFile, roles: Roles, columns: Mapping[str, Any], n_rows: int | None = None) -> None:
-        self.file, self.roles, self.place = file, roles, file.place
+        self.file, self.roles = file, roles
         self.ids = [columns[name] for name in roles.id_names if name in columns]
         self.labels: Any = None if roles.label is None else columns[roles.label]
         self.weights = None if roles.weight is None else _checked_weights(columns, roles.weight, file.place)
@@ -175,7 +176,17 @@ class TableRows:
                 found = f"{counted(n_annotators, 'annotator')} found in column {quoted(roles.annotator)} of {file.path}"
                 self.annotators, self.notes = names, (found + "; " + _NO_ANNOTATORS + " pools them.",)
         self.n_read = len(next(iter(columns.values()))) if n_rows is None else n_rows
-        self.kept: NDArray[np.int64] = np.arange(self.n_read)
+        self._kept: NDArray[np.int64] | None = None
+
+    @property
+    def kept(self) -> NDArray[np.int64]:
+        """The rows of the file that are kept."""
+        return np.arange(self.n_read) if self._kept is None else self._kept
+
+    @property
+    def place(self) -> Place:
+        """Where the kept rows are from."""
+        return self.file.place if self._kept is None else self.file.place.at(self._kept)
 
     def leave_out_unlabelled(self) -> None:
         """Leave out rows without a label, or refuse them."""
@@ -204,7 +215,8 @@ class TableRows:
         if not which.any():
             return
         self.notes += (note,)
-        self.kept = self.kept[~which]
+        self._kept = self.kept[~which]
+        self.ids = [column.take(np.flatnonzero(~which)) for column in self.ids]
         for name in ("labels", "weights", "groups", "annotators"):
             values = getattr(self, name)
             setattr(self, name, None if values is None else values[~which])
@@ -309,14 +321,11 @@ class RawPoints:
         """The ids as text."""
         return self.identity.texts
 
-    def positions(
-        self, columns: list[Any], names: tuple[str, ...], place: Place, kept: NDArray[np.int64], remedy: str
-    ) -> NDArray[np.int64]:
-        """The rows among the points, (n, k), of the ids in k columns, in the rows that are kept."""
+    def positions(self, columns: list[Any], names: tuple[str, ...], place: Place, remedy: str) -> NDArray[Any]:
+        """The rows among the points, (n, k), of the ids in k columns."""
         found = self._places_of_numbers(columns)
         if found is None:
             own = self.identity.values
-            own = as_id_column(own) if isinstance(own, np.ndarray) else own
             (codes, *places), _ = codes_of_ids(own, *columns)
             self.refuse_repeated(codes)
             if place.first and are_among(names, own):  # only text files may lack names
@@ -325,32 +334,31 @@ class RawPoints:
                     f"{' and '.join(map(quoted, names))}. Add a row of column names at the top."
                 )
             found = np.stack(places, axis=1)
-        found = found if len(kept) == len(found) else found[kept]
         n_points = len(self.identity.index)
         unknown = np.flatnonzero(found.ravel() >= n_points)
         if not len(unknown):
             return found
         row, side = divmod(int(unknown[0]), len(names))
-        name = texts_of(columns[side].slice(int(kept[row]), 1))[0]
+        name = id_texts(columns[side].take(np.array([row])))[0]
         what = f"the rows of {self.place.path}" if self.are_judged else "the points"
         called = "numbered from 0" if self.id_name is None else f"in column {quoted(self.id_name)}"
         examples = self.identity.take(slice(3)).texts
         raise TableError(
             f"{place.path}: {len(unknown):,} of {found.size:,} ids are not among {what}; the first is "
-            f"{quoted(name)} in column {quoted(names[side])}, {place.row(int(kept[row]))}. The ids of "
+            f"{quoted(name)} in column {quoted(names[side])}, {place.row(row)}. The ids of "
             f"{self.place.path} are {called}, such as {listed(examples)}. " + remedy
         )
 
-    def _places_of_numbers(self, columns: list[Any]) -> NDArray[np.int64] | None:
-        """The places among row numbers of ids that are integers; None for other points or ids."""
-        own = self.identity.values
-        if not isinstance(own, np.ndarray) or {str(column.type) for column in columns} != {"int64"}:
+    def _places_of_numbers(self, columns: list[Any]) -> NDArray[Any] | None:
+        """The places among row numbers of ids that are integers, of which only the range is checked; else None."""
+        n, numbers = len(self.identity.values), [numbers_of_ids(column) for column in columns]
+        if self.id_name is not None or any(column is None for column in numbers):
             return None
-        places = np.empty((len(columns[0]), len(columns)), dtype=np.int64)
-        for number, column in enumerate(columns):
-            np.subtract(fixed_width(column, np.int64, 0), own[0], out=places[:, number])
-        sizes = places.view(np.uint64)  # negative ones are very large
-        np.minimum(sizes, np.uint64(len(own)), out=sizes)
+        first = self.place.first
+        places = np.empty((len(columns[0]), len(columns)), dtype=np.int32 if n <= MOST_INT32 else np.int64)
+        for side, column in enumerate(numbers):
+            np.subtract(column, first, out=places[:, side], dtype=np.int64, casting="unsafe")
+            places[(column < first) | (column >= first + n), side] = n
         return places
 
     def refuse_repeated(self, codes: NDArray[np.int64]) -> None:
@@ -462,8 +470,8 @@ class _JoinedFile:
         for file, column in ((self._pairs, own), (self._judgements, named)):
             check_ids(column, self._key, file.place, None)
         rows = RawPoints(self._pairs.place, self._key, Ids(own, np.arange(len(own))), {}, are_judged=True)
-        remedy, kept = "Add them there, or leave those judgements out.", np.arange(len(named))
-        return rows.positions([named], (self._key,), self._judgements.place, kept, remedy)[:, 0]
+        remedy = "Add them there, or leave those judgements out."
+        return rows.positions([named], (self._key,), self._judgements.place, remedy)[:, 0]
 
 
 def _common(pairs: TableFile, judgements: TableFile) -> str:
@@ -556,7 +564,7 @@ def find_positions(points: RawPoints, rows: TableRows) -> NDArray[np.int64]:
         remedy = joined([*own, setting("compared")], " and ") + " to the id columns and " + setting("answer")
         remedy += " to that of the answers."
     remedy = "Add the points, or set " + remedy
-    return points.positions(rows.ids, rows.roles.id_names, rows.place, rows.kept, remedy)
+    return points.positions(rows.ids, rows.roles.id_names, rows.place, remedy)
 
 
 def _join(points: RawPoints, tables: list[TableRows], features: Features) -> list[PairTable]:
@@ -593,7 +601,7 @@ def _refuse_equal_sides(points: RawPoints, rows: TableRows, positions: NDArray[n
         row, (are, it) = int(wrong[0]), ("row has", "it") if len(wrong) == 1 else ("rows have", "them")
         raise TableError(
             f"{rows.place.path}: the two sides of a comparison must be different pairs; {len(wrong):,} {are} the same "
-            f"on both, the first is {rows.place.row(int(rows.kept[row]))} with {listed(points.ids[positions[row]])} in "
+            f"on both, the first is {rows.place.row(row)} with {listed(points.ids[positions[row]])} in "
             f"columns {listed(rows.roles.id_names)}. Correct or remove {it}."
         )
 
@@ -627,7 +635,7 @@ def _signs(answers: NDArray[np.object_], name: str, ids: list[Any], place: Place
         if set(plain) <= set(words):
             return np.array([*("1" if word == words[0] else "-1" for word in plain), None], dtype=object)[codes]
     are_ids = len(ids) == 3
-    near, far = (texts_of(column) == answers if are_ids else codes < 0 for column in ids[1:3])
+    near, far = (id_texts(column) == answers if are_ids else codes < 0 for column in ids[1:3])
     is_known = near | far | (codes < 0)
     if is_known.all():
         return np.array(["-1", "1", None], dtype=object)[np.where(codes < 0, 2, near)]
