@@ -163,7 +163,9 @@ class DelimitedFile:
             raise TableError(
                 f"{self.path}: column {quoted(name)} has {quoted(other[0].as_py())}, with a decimal point, although "
                 + setting(decimal=self._decimal)
-                + " is set. Write all numbers alike, without other separators."
+                + " is set. Write all numbers alike, without other separators, or set "
+                + setting(decimal=".")
+                + " for decimal points."
             )
         are_numbers = pc.match_substring_regex(words, numbers % self._decimal, ignore_case=True)
         return pc.if_else(are_numbers, _with_point(words, self._decimal), words)

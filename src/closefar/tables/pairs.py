@@ -403,7 +403,7 @@ def read_raw_points(
     id: str | None = None,
     as_text: Collection[str] = (),
     na_values: Collection[str] = (),
-    decimal: str = ".",
+    decimal: str | None = None,
 ) -> RawPoints:
     """Read a table of points and their ids, each once, or row numbers; columns `as_text` stay as written."""
     source = Source(points=path, id=id, na_values=tuple(na_values), decimal=decimal)

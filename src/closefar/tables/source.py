@@ -74,8 +74,8 @@ class Source:
         ``right_``, ``a_`` and ``b_``, ``_1`` and ``_2`` and the like.
     na_values : tuple of str
         What stands for a missing value beside the usual words, such as "?" or "-999".
-    decimal : {".", ","}
-        The decimal mark of numbers in text files.
+    decimal : {".", ","}, optional
+        The decimal mark of numbers in text files; by default a point, or that of the model.
     """
 
     points: str | os.PathLike[str] | None = None
@@ -93,7 +93,7 @@ class Source:
     answer: str | None = None
     sides: tuple[str, str] | None = None
     na_values: tuple[str, ...] = ()
-    decimal: str = "."
+    decimal: str | None = None
 
     def __post_init__(self) -> None:
         if self.points is None and self.pairs is None:
@@ -117,7 +117,7 @@ class Source:
 
     def open(self, path: str | os.PathLike[str]) -> TableFile:
         """Open one of the files."""
-        return open_table(path, self.na_values, self.decimal)
+        return open_table(path, self.na_values, "." if self.decimal is None else self.decimal)
 
     @property
     def judged(self) -> str | os.PathLike[str]:
