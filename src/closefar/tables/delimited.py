@@ -19,22 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.errors import setting
+from closefar.tables import arrow
 from closefar.tables.errors import Place, TableError, counted, listed, quoted
 from closefar.tables.inputs import Input
-from closefar.tables.values import (
-    BOOLEAN_WORDS,
-    MissingValues,
-    chained,
-    exact_integers,
-    fixed_width,
-    has_text,
-    is_number,
-    load_arrow,
-    release_memory,
-    shared_texts,
-    trimmed,
-    without,
-)
+from closefar.tables.values import BOOLEAN_WORDS, MissingValues, is_number
 
 _BLOCK_BYTES = 1 << 22  # parsed at a time, 4 MiB, and the longest row; 16 MiB took a third more CPU on a million rows
 _SAMPLE_LINES = 20  # enough to see which separator splits all rows evenly
@@ -66,7 +54,7 @@ class DelimitedFile:
     def __init__(self, source: Input, missing: MissingValues, decimal: str = ".") -> None:
         self.path = source.name
         self._source, self.missing, self._decimal = source, missing, decimal
-        self._arrow = load_arrow(self.path)
+        self._arrow = arrow.load(self.path)
         self._layout = _find_layout(source, decimal)
         self.names = self._layout.names
         self.place = Place(self.path, first_row=self._layout.first_row)
@@ -83,12 +71,12 @@ class DelimitedFile:
                 break
             except LostTextError:
                 continue
-        columns = {name: chained([table.column(name) for table in tables]) for name in wanted}
+        columns = {name: arrow.chained([table.column(name) for table in tables]) for name in wanted}
         del tables  # so that a column can go when its array is made
         found = {}
         for name in wanted:
             found[name] = self._column(columns.pop(name), name, as_text=name in as_text, is_id=name in as_ids)
-        release_memory()
+        arrow.release_memory()
         return found
 
     def tables(self, wanted: list[str], as_text: Collection[str]) -> Iterator[Any]:
@@ -124,7 +112,7 @@ class DelimitedFile:
         words = _with_point(strings, self._decimal)
         for is_trimmed in (False, True):
             if is_trimmed:
-                words = trimmed(self._unquoted(words), self.missing.words)
+                words = arrow.trimmed(self._unquoted(words), self.missing.words)
             try:
                 numbers = words.cast(double)
             except self._arrow.ArrowInvalid:
@@ -138,9 +126,9 @@ class DelimitedFile:
 
     def _words(self, strings: Any, name: str, as_text: Collection[str]) -> Any:
         words = self._unquoted(strings)
-        if has_text(words, "+"):
+        if arrow.has_text(words, "+"):
             self._with_plus.add(name)
-        words = trimmed(words, self.missing.without_signs.words)
+        words = arrow.trimmed(words, self.missing.without_signs.words)
         return words if name in as_text or self._decimal == "." else self._pointed(words, name)
 
     def _unquoted(self, strings: Any) -> Any:
@@ -173,13 +161,13 @@ class DelimitedFile:
     def _column(self, column: Any, name: str, *, as_text: bool, is_id: bool) -> Any:
         """A column of one of the kinds of `closefar.tables.values`, or ids as strings or integers of pyarrow."""
         if str(column.type) == "double":
-            return self.missing.in_numbers(fixed_width(column, np.float64, np.nan))
+            return self.missing.in_numbers(arrow.fixed_width(column, np.float64, np.nan))
         words = self.missing_in(name).words
         if is_id:
-            ids = without(column, words)
-            integers = exact_integers(ids)
+            ids = arrow.without(column, words)
+            integers = arrow.exact_integers(ids)
             return ids if integers is None else integers
-        texts = shared_texts(column, words)
+        texts = arrow.shared_texts(column, words)
         return texts if as_text else _booleans(texts)
 
     def _batches(self, wanted: list[str]) -> Iterator[Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.errors import setting
+from closefar.tables import arrow
 from closefar.tables.delimited import DelimitedFile
 from closefar.tables.errors import (
     TEXT_SUFFIXES,
@@ -27,20 +28,9 @@ from closefar.tables.errors import (
     too_large,
     without_values,
 )
-from closefar.tables.ids import as_id_column
 from closefar.tables.inputs import PARQUET_SUFFIXES, Input, Unchanged
 from closefar.tables.recorded import SIGNATURE, RecordedFile, is_recorded
-from closefar.tables.values import (
-    MissingValues,
-    decoded,
-    load_arrow,
-    numbers_of,
-    release_memory,
-    shared_texts,
-    standard_column,
-    texts_of,
-    to_text,
-)
+from closefar.tables.values import MissingValues, standard_column, to_text
 
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # pandas' row numbers, which nobody measured
 _PAGE_BYTES = 1 << 16  # read at a time, 64 KiB, so that a row group is never in memory as a whole
@@ -182,7 +172,7 @@ class ParquetFile:
 
     @property
     def _arrow(self) -> Any:
-        return load_arrow(self.path)
+        return arrow.load(self.path)
 
     @property
     def n_rows(self) -> int:
@@ -237,10 +227,6 @@ class ParquetFile:
         is_plain = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
         return np.dtype(kind.to_pandas_dtype()) if is_plain and not self._missing.has_numbers else None
 
-    def release_memory(self) -> None:
-        """Return what pyarrow keeps for columns that were read as a whole."""
-        release_memory()
-
     def close(self) -> None:
         """Nothing is open between passes."""
 
@@ -249,14 +235,14 @@ class ParquetFile:
         missing, types = self._missing_in(name), self._arrow.types
         try:
             if is_id:
-                return as_id_column(column, missing.words)
-            column = decoded(column if hasattr(column, "chunks") else self._arrow.chunked_array([column]))
+                return arrow.as_id_column(column, missing.words)
+            column = arrow.decoded(column if hasattr(column, "chunks") else self._arrow.chunked_array([column]))
             is_boolean = types.is_boolean(column.type)
             if types.is_string(column.type):
-                return shared_texts(column, missing.words)
+                return arrow.shared_texts(column, missing.words)
             if is_boolean and not as_text and not column.null_count:
                 return np.asarray(column.to_numpy())
-            return missing.in_column(texts_of(column) if as_text or is_boolean else numbers_of(column))
+            return missing.in_column(arrow.texts_of(column) if as_text or is_boolean else arrow.numbers_of(column))
         except TypeError as error:
             raise not_a_column(self.path, name, error, is_id=is_id) from error
 
@@ -336,9 +322,9 @@ class NumpyFile:
             is_id, column = name in as_ids, self._columns[name]
             try:
                 if is_id:
-                    load_arrow(self.path)
+                    arrow.load(self.path)
                     is_integer = column.dtype.kind == "i"  # not copied, as row numbers of points are not joined
-                    found[name] = column if is_integer else as_id_column(column, self._missing.words)
+                    found[name] = column if is_integer else arrow.as_id_column(column, self._missing.words)
                 elif name in only:
                     column = to_text(column) if name in as_text else standard_column(column)
                     found[name] = np.array(self._missing.in_column(column))  # a copy, because the file may change

@@ -21,12 +21,13 @@ from closefar.errors import setting
 from closefar.judgements import CodedLabels, Partition, Partitions, Tuples
 from closefar.judgements.tuples import unchecked_tuples
 from closefar.rows import Chunks, StreamedRows
+from closefar.tables import arrow
+from closefar.tables.arrow import Ids
 from closefar.tables.chunks import FileColumns, NumpyChunks, SpooledFile, TableChunks
 from closefar.tables.delimited import DelimitedFile
 from closefar.tables.encoding import Encoding, Features
 from closefar.tables.errors import EmptyTableError, Place, TableError
 from closefar.tables.files import ParquetFile, TableFile, loading
-from closefar.tables.ids import Ids, as_id_column, ids_of_pairs
 from closefar.tables.inputs import InputList
 from closefar.tables.pairs import (
     MOST_INT32,
@@ -39,7 +40,7 @@ from closefar.tables.pairs import (
     read_ids,
 )
 from closefar.tables.source import Roles, Source, find_id_roles, find_label, find_row_roles, has_two_sides
-from closefar.tables.values import fixed_width, is_number, texts_of
+from closefar.tables.values import is_number
 
 File = str | os.PathLike[str]
 
@@ -128,7 +129,7 @@ class PairFile(StreamedRows, _Closing):
     def identity(self) -> Ids:
         """The ids, read when they are first asked for."""
         file, names, n_read, kept = self._ids_of
-        return ids_of_pairs(file.place, file.read(names, (), names), names, n_read).take(kept)
+        return arrow.ids_of_pairs(file.place, file.read(names, (), names), names, n_read).take(kept)
 
     @property
     def ids(self) -> NDArray[np.object_]:
@@ -403,7 +404,7 @@ def open_source(source: Source, features: Features, *, labelled: bool) -> PairFi
     roles = find_row_roles(file, source, features, labelled=labelled)
     parquet = _streamable(file, roles)
     rows, encoding = _read_rows(parquet, roles)
-    parquet.release_memory()
+    arrow.release_memory()
     chunks = TableChunks(parquet, roles, encoding, rows.kept)
     notes = [*rows.notes, *roles.notes, *note_constant(encoding)]
     return PairFile(chunks, encoding, rows, notes)
@@ -458,12 +459,12 @@ def _streamable(file: TableFile, roles: Roles) -> ParquetFile:
 
 def coded(column: Any) -> CodedLabels:
     """A column of pyarrow's, or of text, as codes of the different values as text; -1 where one is missing."""
-    column = as_id_column(column) if isinstance(column, np.ndarray) else column
+    column = arrow.as_id_column(column) if isinstance(column, np.ndarray) else column
     chunks = column.dictionary_encode().chunks
-    words = texts_of(chunks[0].dictionary)
+    words = arrow.texts_of(chunks[0].dictionary)
     kind = np.int8 if len(words) <= _BYTES else np.int32
     return CodedLabels(
-        words, np.concatenate([fixed_width(chunk.indices, np.int32, -1).astype(kind) for chunk in chunks])
+        words, np.concatenate([arrow.fixed_width(chunk.indices, np.int32, -1).astype(kind) for chunk in chunks])
     )
 
 

@@ -16,19 +16,11 @@ from numpy.typing import NDArray
 
 from closefar.arrays import LEGS, FloatArray
 from closefar.errors import either, joined, setting
+from closefar.tables import arrow
+from closefar.tables.arrow import Ids
 from closefar.tables.encoding import Category, Encoding, Features
 from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
 from closefar.tables.files import TableFile
-from closefar.tables.ids import (
-    Ids,
-    are_among,
-    check_ids,
-    codes_of_ids,
-    id_texts,
-    ids_of_pairs,
-    numbers_of_ids,
-    row_numbers,
-)
 from closefar.tables.recorded import RecordedFile, fingerprint_columns, is_recorded, point_differences
 from closefar.tables.source import (
     ROW_NAMES,
@@ -39,7 +31,7 @@ from closefar.tables.source import (
     find_id_roles,
     find_row_roles,
 )
-from closefar.tables.values import codes_of, distinct, is_missing, is_number, release_memory, to_text
+from closefar.tables.values import codes_of, distinct, is_missing, is_number, to_text
 
 if TYPE_CHECKING:
     from closefar.judgements import Tuples
@@ -326,9 +318,9 @@ class RawPoints:
         found = self._places_of_numbers(columns)
         if found is None:
             own = self.identity.values
-            (codes, *places), _ = codes_of_ids(own, *columns)
+            (codes, *places), _ = arrow.codes_of_ids(own, *columns)
             self.refuse_repeated(codes)
-            if place.first and are_among(names, own):  # only text files may lack names
+            if place.first and arrow.are_among(names, own):  # only text files may lack names
                 raise TableError(
                     f"{place.path}: row {place.first - 1} must name the columns; it has the ids "
                     f"{' and '.join(map(quoted, names))}. Add a row of column names at the top."
@@ -339,7 +331,7 @@ class RawPoints:
         if not len(unknown):
             return found
         row, side = divmod(int(unknown[0]), len(names))
-        name = id_texts(columns[side].take(np.array([row])))[0]
+        name = arrow.id_texts(columns[side].take(np.array([row])))[0]
         what = f"the rows of {self.place.path}" if self.are_judged else "the points"
         called = "numbered from 0" if self.id_name is None else f"in column {quoted(self.id_name)}"
         examples = self.identity.take(slice(3)).texts
@@ -351,7 +343,7 @@ class RawPoints:
 
     def _places_of_numbers(self, columns: list[Any]) -> NDArray[Any] | None:
         """The places among row numbers of ids that are integers, of which only the range is checked; else None."""
-        n, numbers = len(self.identity.values), [numbers_of_ids(column) for column in columns]
+        n, numbers = len(self.identity.values), [arrow.numbers_of_ids(column) for column in columns]
         if self.id_name is not None or any(column is None for column in numbers):
             return None
         first = self.place.first
@@ -394,7 +386,7 @@ class RawPoints:
 def numbered_points(n: int) -> RawPoints:
     """Points in memory, whose ids are their row numbers."""
     place = Place("points", first_row=0)
-    return RawPoints(place, None, row_numbers(place, n), {})
+    return RawPoints(place, None, arrow.row_numbers(place, n), {})
 
 
 def read_raw_points(
@@ -409,7 +401,7 @@ def read_raw_points(
     source = Source(points=path, id=id, na_values=tuple(na_values), decimal=decimal)
     points = _read_raw(source, Features(categorical=as_text))
     if points.id_name is not None:
-        points.refuse_repeated(codes_of_ids(points.identity.values)[0][0])
+        points.refuse_repeated(arrow.codes_of_ids(points.identity.values)[0][0])
     return points
 
 
@@ -426,10 +418,10 @@ def _read_raw(source: Source, features: Features, *, needs_ids: bool = True) -> 
     names = features.names_among(file.names, {"id": id_name}, file.place)
     if id_name is None:
         columns = file.read(names, features.text_names)
-        return RawPoints(file.place, None, row_numbers(file.place, len(columns[names[0]])), columns)
+        return RawPoints(file.place, None, arrow.row_numbers(file.place, len(columns[names[0]])), columns)
     columns = file.read([*names, id_name], features.text_names, [id_name])
     ids = columns.pop(id_name)
-    check_ids(ids, id_name, file.place, "id")
+    arrow.check_ids(ids, id_name, file.place, "id")
     is_guess = source.id is None and id_name.lower() != "id"
     notes = (f"The ids of {file.path} are taken from its first column, {quoted(id_name)}.",) if is_guess else ()
     return RawPoints(file.place, id_name, Ids(ids, np.arange(len(ids))), columns, notes)
@@ -468,7 +460,7 @@ class _JoinedFile:
         """The row of the pair that each judgement is about."""
         own, named = (file.read([self._key], (), [self._key])[self._key] for file in (self._pairs, self._judgements))
         for file, column in ((self._pairs, own), (self._judgements, named)):
-            check_ids(column, self._key, file.place, None)
+            arrow.check_ids(column, self._key, file.place, None)
         rows = RawPoints(self._pairs.place, self._key, Ids(own, np.arange(len(own))), {}, are_judged=True)
         remedy = "Add them there, or leave those judgements out."
         return rows.positions([named], (self._key,), self._judgements.place, remedy)[:, 0]
@@ -517,7 +509,7 @@ def read_rows(source: Source, features: Features, *, labelled: bool) -> PairTabl
         data = data[np.repeat(~lacking, 2)[~dropped]]
     index: NDArray[np.int64] = np.arange(len(data)).reshape(shape)
     rows.leave_out(lacking, "a value")
-    identity = ids_of_pairs(file.place, columns, roles.id_names, rows.n_read).take(rows.kept)
+    identity = arrow.ids_of_pairs(file.place, columns, roles.id_names, rows.n_read).take(rows.kept)
     return rows.table(data, index, identity, encoding, [*roles.notes, *_notes_of(encoding, data)])
 
 
@@ -546,7 +538,7 @@ def read_ids(file: TableFile, roles: Roles) -> TableRows:
     columns = file.read(roles.used, roles.texts, roles.id_names)
     options = ("left", "right") if len(roles.id_names) == 2 else ("compared",) * 4
     for name, option in zip(roles.id_names, options, strict=False):
-        check_ids(columns[name], name, file.place, option)
+        arrow.check_ids(columns[name], name, file.place, option)
     if roles.label is not None and len(roles.id_names) > 2:
         ids = [columns[name] for name in roles.id_names]
         columns[roles.label] = _signs(columns[roles.label], roles.label, ids, file.place)
@@ -635,7 +627,7 @@ def _signs(answers: NDArray[np.object_], name: str, ids: list[Any], place: Place
         if set(plain) <= set(words):
             return np.array([*("1" if word == words[0] else "-1" for word in plain), None], dtype=object)[codes]
     are_ids = len(ids) == 3
-    near, far = (id_texts(column) == answers if are_ids else codes < 0 for column in ids[1:3])
+    near, far = (arrow.id_texts(column) == answers if are_ids else codes < 0 for column in ids[1:3])
     is_known = near | far | (codes < 0)
     if is_known.all():
         return np.array(["-1", "1", None], dtype=object)[np.where(codes < 0, 2, near)]
@@ -771,7 +763,7 @@ def read_pairs(
     source, features = _as_recorded(source, features)
     are_ids = source.points is not None and (source.pairs is not None or source.comparisons is not None)
     table = (read_id_pairs if are_ids else read_rows)(source, features, labelled=labelled)
-    release_memory()
+    arrow.release_memory()
     return table
 
 

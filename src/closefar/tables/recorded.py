@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
+from closefar.tables import arrow
 from closefar.tables.errors import Place, TableError, UnreadableError, counted, listed
-from closefar.tables.ids import as_id_column
 from closefar.tables.inputs import Input
-from closefar.tables.values import MissingValues, load_arrow, to_text
+from closefar.tables.values import MissingValues, to_text
 
 SIGNATURE = b"SQLite format 3\0"
 
@@ -344,11 +344,11 @@ class RecordedFile:
 
     def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
         """Return these columns; those `as_text` become text, and those `as_ids` pyarrow's."""
-        load_arrow(self.path)
+        arrow.load(self.path)
         missing, found = self._missing, {}
         for name, column in self._columns.items():
             if name in as_ids:
-                found[name] = as_id_column(column, missing.words)
+                found[name] = arrow.as_id_column(column, missing.words)
             elif name in only:
                 found[name] = missing.in_column(to_text(column) if name in as_text else column)
         return found
