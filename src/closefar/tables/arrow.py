@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.errors import setting
-from closefar.tables.errors import Place, TableError, counted, quoted
+from closefar.tables.errors import Place, TableError, counted, quote
 from closefar.tables.values import text_column, to_text
 
 _FIRST = 100  # values, most of which are like the others
@@ -245,7 +245,7 @@ def id_texts(ids: Any) -> NDArray[np.object_]:
     return to_text(ids) if isinstance(ids, np.ndarray) else texts_of(ids)
 
 
-def numbers_of_ids(ids: Any) -> NDArray[Any] | None:
+def numbers_of_ids(ids: Any) -> Any:
     """Ids as they are where they are integers of at most 64 bits with a sign; None for others."""
     if isinstance(ids, np.ndarray):
         return ids
@@ -279,7 +279,7 @@ def check_ids(ids: Any, name: str, place: Place, option: str | None) -> None:
         first = int(np.argmax(ids.is_null().to_numpy()))
         other = ", or set " + setting(option) + " to another column." if option else "."
         raise TableError(
-            f"{place.path}: id column {quoted(name)} has {counted(ids.null_count, 'missing value')}"
+            f"{place.path}: id column {quote(name)} has {counted(ids.null_count, 'missing value')}"
             f"{place.missing_words}, the first in {place.row(first)}. Fill them in" + other
         )
 

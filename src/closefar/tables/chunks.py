@@ -7,7 +7,6 @@ import tempfile
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +19,7 @@ from closefar.tables.encoding import Encoding, Number
 from closefar.tables.errors import TEXT_SUFFIXES, Place, TableError, UnreadableError, counted, without_values
 from closefar.tables.files import ParquetFile, loading
 from closefar.tables.inputs import Input, Unchanged
-from closefar.tables.source import Roles, Source, Stacked, place_of_sides
+from closefar.tables.source import Roles, Source
 from closefar.tables.values import MissingValues, are_finite
 
 MOST_BYTES = 1 << 30  # of numbers in double precision that are read whole; reading takes two to three times as much
@@ -226,12 +225,8 @@ class TableChunks:
             name: self._file.converted(batch.column(name), name, as_text=name in texts)[kept]
             for name in self._roles.own
         }
-        sides = self._roles.sides
-        if sides is None:
-            return self._encoding.apply_to_part(columns, place=replace(self._file.place, rows=row + kept))
-        place = place_of_sides(self._file.place, row + kept, sides)
-        stacked = self._encoding.apply_to_part(Stacked(columns, sides), place=place)
-        return stacked.reshape(len(kept), 2, -1)
+        points = self._encoding.apply_to_part(*self._roles.stacked(columns, self._file.place, row + kept))
+        return points if self._roles.sides is None else points.reshape(len(kept), 2, -1)
 
 
 def _fits_single(kind: np.dtype[Any] | None) -> bool:
@@ -292,14 +287,6 @@ class NumpyChunks:
             if not are_finite(chunk):
                 self._check_finite(chunk, row)
             yield (chunk if chunk.ndim == 2 else chunk[:, 0] - chunk[:, 1]).T
-
-    def read(self, names: Sequence[str]) -> dict[str, FloatArray]:
-        """Read some columns of an array (n, d), in double precision."""
-        if not names:
-            return {}
-        at = [self.names.index(name) for name in names]
-        columns = np.concatenate([chunk[:, at] for _, chunk in self._chunks(0)]).astype(np.float64, copy=False)
-        return dict(zip(names, columns.T, strict=True))
 
     def points(self) -> Iterator[FloatArray]:
         """Yield the array some rows at a time, in double precision."""

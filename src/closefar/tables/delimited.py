@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from closefar.errors import setting
 from closefar.tables import arrow
-from closefar.tables.errors import Place, TableError, counted, listed, quoted
+from closefar.tables.errors import Place, TableError, counted, listed, quote
 from closefar.tables.inputs import Input
 from closefar.tables.values import BOOLEAN_WORDS, MissingValues, is_number
 
@@ -149,7 +149,7 @@ class DelimitedFile:
         other = words.filter(pc.match_substring_regex(words, numbers % r"\.", ignore_case=True))
         if len(other):
             raise TableError(
-                f"{self.path}: column {quoted(name)} has {quoted(other[0].as_py())}, with a decimal point, although "
+                f"{self.path}: column {quote(name)} has {quote(other[0].as_py())}, with a decimal point, although "
                 + setting(decimal=self._decimal)
                 + " is set. Write all numbers alike, without other separators, or set "
                 + setting(decimal=".")
@@ -205,7 +205,7 @@ class DelimitedFile:
             self._refuse_fault()
         if trouble:
             raise TableError(
-                f"{self.path} can't be split into columns: {quoted(trouble)}. Check its quotes, and that no row has "
+                f"{self.path} can't be split into columns: {quote(trouble)}. Check its quotes, and that no row has "
                 f"more than {_BLOCK_BYTES >> 20} MiB."
             ) from trouble
 
@@ -341,7 +341,7 @@ def _find_layout(source: Input, decimal: str) -> _Layout:
     width = fitness[separator][2]
     if len(names) == 1 < width:
         raise TableError(
-            f"{path}: row {row} must name the columns; it has a single name, {quoted(names[0])}, above rows of {width} "
+            f"{path}: row {row} must name the columns; it has a single name, {quote(names[0])}, above rows of {width} "
             f"fields (separator {separator!r}). Remove what stands above the column names, or begin it with #."
         )
     _check_names(path, row, names)
@@ -400,7 +400,7 @@ def _check_names(path: str, row: int, names: list[str]) -> None:
     numbered = names == [str(number) for number in range(len(names))]  # as pandas names them
     if all(map(is_number, names)) and not numbered:
         raise TableError(
-            f"{path}: row {row} must name the columns; it has only numbers, the first is {quoted(names[0])}. Add a row "
+            f"{path}: row {row} must name the columns; it has only numbers, the first is {quote(names[0])}. Add a row "
             "of column names at the top."
         )
     repeated = [name for name, count in Counter(names).items() if count > 1]

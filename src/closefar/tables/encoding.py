@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
 from closefar.errors import Sentence, joined, setting
-from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted, refuse_unknown
+from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quote, refuse_unknown
 from closefar.tables.values import (
     BOOLEAN_WORDS,
     MissingValues,
     are_finite,
+    are_missing,
     codes_of,
     distinct,
-    is_missing,
     is_number,
     standard_column,
     to_text,
@@ -92,7 +92,7 @@ class Column:
         first = int(wrong[0])
         return TableError(
             f"{place.path}: {place.column(self.name, first)} must hold {rule}; {len(wrong):,} of its values are not, "
-            f"the first is {quoted(to_text(values[first : first + 1])[0])} in {place.row(first)}. " + remedy
+            f"the first is {quote(to_text(values[first : first + 1])[0])} in {place.row(first)}. " + remedy
         )
 
 
@@ -159,7 +159,7 @@ class Boolean(Column):
             texts = to_text(values)
             known = {text: float(BOOLEAN_WORDS.get(text.lower(), np.nan)) if text else np.nan for text in set(texts)}
             ones = np.fromiter(map(known.__getitem__, texts), dtype=np.float64, count=len(texts))
-        wrong = np.flatnonzero(np.isnan(ones) & ~is_missing(values))
+        wrong = np.flatnonzero(np.isnan(ones) & ~are_missing(values))
         if len(wrong):
             raise self._wrong(wrong, values, place, "true or false, as in the training data")
         return ones[:, None]
@@ -187,7 +187,7 @@ class _Words(Column):
             first, count = int(unknown[0]), counted(len(unknown), "such value")
             remedy = "Correct them, or use " + setting(unseen="average") + " to encode them as the training mean."
             raise TableError(
-                f"{place.path}: {place.column(self.name, first)} has the value {quoted(texts[first])} in "
+                f"{place.path}: {place.column(self.name, first)} has the value {quote(texts[first])} in "
                 f"{place.row(first)}, which is none of the known categories {listed(self.values)} ({count} in total). "
                 + remedy
             )
@@ -332,16 +332,16 @@ def _learn_column(
             choice = "or use " + categorical + " if they are categories", "or " + drop + " to leave them out."
             raise TableError(
                 f"{place.path}: {place.column(name)} has numbers, dates or times that are not written as plain "
-                f"numbers, such as {quoted(known[0])}. Write them without units and separators (dates as days since a "
+                f"numbers, such as {quote(known[0])}. Write them without units and separators (dates as days since a "
                 "reference date), " + joined((commas, *choice), ", ")
             )
-    n_values, most = int(np.sum(~is_missing(values))), _MOST_NAMED_CATEGORIES if is_categorical else _MOST_CATEGORIES
+    n_values, most = int(np.sum(~are_missing(values))), _MOST_NAMED_CATEGORIES if is_categorical else _MOST_CATEGORIES
     are_ids = not is_categorical and len(known) >= _FEWEST_IDS and len(known) > _SHARE_OF_IDS * n_values
     if len(known) > most or are_ids:
         merge = "merge some of its categories." if is_categorical else "use " + categorical + " for categories."
         raise TableError(
             f"{place.path}: {place.column(name)} has {len(known):,} distinct texts in {n_values:,} values, such as "
-            f"{quoted(known[0])}, so it looks like an id or free text. Leave it out with " + drop + ", or " + merge
+            f"{quote(known[0])}, so it looks like an id or free text. Leave it out with " + drop + ", or " + merge
         )
     return Category.learn(name, values, known)
 
@@ -363,7 +363,7 @@ def _mixed(
     words = comma + ", add words for missing values to " + setting("na_values") + ", or use " + categorical
     return TableError(
         f"{place.path}: {place.column(name, wrong[0])} mixes numbers and text: {counted(len(wrong), 'value')} "
-        f"{'is not a number' if is_one else 'are not numbers'}, the first is {quoted(first)} in "
+        f"{'is not a number' if is_one else 'are not numbers'}, the first is {quote(first)} in "
         f"{place.row(wrong[0])}. Correct {them}" + words + " to treat all values as categories."
     )
 
@@ -527,7 +527,7 @@ class Encoding:
             )
         return self._numbers(table), table.dropped
 
-    def apply_to_part(self, columns: Mapping[str, Any], *, place: Place) -> FloatArray:
+    def apply_to_part(self, columns: Mapping[str, Any], place: Place) -> FloatArray:
         """Encode some rows of a table, none of which is to be left out; what is filled in is not warned of."""
         return self._numbers(self._rows(columns, place))
 
@@ -623,7 +623,7 @@ class _Rows:
         lacking = np.zeros(len(self.read(names[0])), dtype=bool)
         for name in names:
             column = self.read(name)
-            if not are_finite(column) and (mask := is_missing(column)).any():
+            if not are_finite(column) and (mask := are_missing(column)).any():
                 lacking |= mask
                 self.counts[name] = int(mask.sum())
             if visit is not None and self.counts.get(name) == len(lacking):
@@ -720,7 +720,7 @@ class Features:
         for name in (*(self.columns or ()), *(self.needed or ())):
             if name in taken:
                 raise TableError(
-                    f"{place.path}: column {quoted(name)} holds the {taken[name]}s, so it can't be a feature as well. "
+                    f"{place.path}: column {quote(name)} holds the {taken[name]}s, so it can't be a feature as well. "
                     "Set " + setting(taken[name]) + " to another column."
                 )
         free = [name for name in found if name not in taken]

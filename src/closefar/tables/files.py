@@ -21,15 +21,16 @@ from closefar.tables.errors import (
     TEXT_SUFFIXES,
     Place,
     TableError,
+    counted,
     listed,
     not_a_column,
-    quoted,
+    quote,
     refuse_unknown,
     too_large,
     without_values,
 )
 from closefar.tables.inputs import PARQUET_SUFFIXES, Input, Unchanged
-from closefar.tables.recorded import SIGNATURE, RecordedFile, is_recorded
+from closefar.tables.recorded import SIGNATURE, is_recorded, note_unsure, read_recorded, recorded_columns
 from closefar.tables.values import MissingValues, standard_column, to_text
 
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # pandas' row numbers, which nobody measured
@@ -293,27 +294,13 @@ class ParquetFile:
             ) from error
 
 
-class NumpyFile:
-    """The arrays of a .npy or .npz file as columns; nothing in them is ever executed."""
+class _ArrayFile:
+    """Arrays as columns."""
 
-    def __init__(self, source: Input, missing: MissingValues) -> None:
-        self.path = source.name
-        self.place = Place(self.path, first_row=0)
-        self._missing = missing
-        self.first_column_may_be_ids = False
-        self._columns: dict[str, NDArray[Any]] = {}
-        loaded = _load(source)
-        if isinstance(loaded, dict):
-            self._add_named(loaded)
-        else:
-            self._add_array(loaded)
-        lengths = {len(column) if column.ndim == 1 else -1 for column in self._columns.values()}
-        if len(lengths) > 1 or -1 in lengths:
-            found = ", ".join(f"{quoted(name)} {column.shape}" for name, column in list(self._columns.items())[:10])
-            raise TableError(f"{self.path}: all arrays must have the same length, one value per row; got {found}.")
-        if lengths in (set(), {0}):
-            raise without_values(self.path, len(self._columns))
-        self.names = list(self._columns)
+    path: str
+    names: list[str]
+    _missing: MissingValues
+    _columns: dict[str, NDArray[Any]]
 
     def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
         """Return these columns; those `as_text` become text, 17 as "17", and those `as_ids` integers or pyarrow's."""
@@ -331,6 +318,29 @@ class NumpyFile:
             except (TypeError, UnicodeDecodeError) as error:
                 raise not_a_column(self.path, name, error, is_id=is_id) from error
         return found
+
+
+class NumpyFile(_ArrayFile):
+    """The arrays of a .npy or .npz file as columns; nothing in them is ever executed."""
+
+    def __init__(self, source: Input, missing: MissingValues) -> None:
+        self.path = source.name
+        self.place = Place(self.path, first_row=0)
+        self._missing = missing
+        self.first_column_may_be_ids = False
+        self._columns = {}
+        loaded = _load(source)
+        if isinstance(loaded, dict):
+            self._add_named(loaded)
+        else:
+            self._add_array(loaded)
+        lengths = {len(column) if column.ndim == 1 else -1 for column in self._columns.values()}
+        if len(lengths) > 1 or -1 in lengths:
+            found = ", ".join(f"{quote(name)} {column.shape}" for name, column in list(self._columns.items())[:10])
+            raise TableError(f"{self.path}: all arrays must have the same length, one value per row; got {found}.")
+        if lengths in (set(), {0}):
+            raise without_values(self.path, len(self._columns))
+        self.names = list(self._columns)
 
     def _add_named(self, arrays: dict[str, NDArray[Any]]) -> None:
         wide = [name for name, array in arrays.items() if array.ndim >= 2]
@@ -371,8 +381,28 @@ class NumpyFile:
 
     def _add(self, name: str, column: NDArray[Any]) -> None:
         if not name or name in self._columns:
-            raise TableError(f"{self.path} has column {quoted(name)} more than once, or without a name. Rename it.")
+            raise TableError(f"{self.path} has column {quote(name)} more than once, or without a name. Rename it.")
         self._columns[name] = column
+
+
+class RecordedFile(_ArrayFile):
+    """The judgements in a file that `closefar label` wrote, without those who can't say."""
+
+    first_column_may_be_ids = False
+
+    def __init__(self, source: Input, missing: MissingValues) -> None:
+        self.path = source.name
+        self.place = Place(self.path, first_row=0)
+        self._missing = missing
+        answers = read_recorded(source)
+        self.about, self.ids = answers.about, answers.ids
+        self._columns = recorded_columns(answers)
+        n_left, n_unsure = len(self._columns["time"]), len(answers) - len(self._columns["time"])
+        if n_left == 0:
+            unsure = f" but {counted(n_unsure, 'answer')} of can't say" if n_unsure else ""
+            raise TableError(f"{self.path} has no judgements{unsure} yet. Judge something with `closefar label`.")
+        self.notes = note_unsure(n_unsure, len(answers))
+        self.names = list(self._columns)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,11 @@ from closefar.arrays import LEGS, FloatArray
 from closefar.errors import either, joined, setting
 from closefar.tables import arrow
 from closefar.tables.arrow import Ids
+from closefar.tables.chunks import is_large
 from closefar.tables.encoding import Category, Encoding, Features
-from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
-from closefar.tables.files import TableFile
-from closefar.tables.recorded import RecordedFile, fingerprint_columns, is_recorded, point_differences
+from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quote
+from closefar.tables.files import RecordedFile, TableFile
+from closefar.tables.recorded import fingerprint_columns, is_recorded, point_differences
 from closefar.tables.source import (
     ROW_NAMES,
     Roles,
@@ -31,10 +32,13 @@ from closefar.tables.source import (
     find_id_roles,
     find_row_roles,
 )
-from closefar.tables.values import codes_of, distinct, is_missing, is_number, to_text
+from closefar.tables.values import are_missing, codes_of, distinct, is_number, to_text
 
 if TYPE_CHECKING:
     from closefar.judgements import Tuples
+    from closefar.tables.opened import PairFile
+
+Pairs: TypeAlias = "PairTable | PairFile"  # in memory, or in a file
 
 _ROWS_PER_BLOCK = 1 << 16  # of predictions: with 100 columns, both points take 100 MB
 _EXACT, _BEYOND_INTEGERS = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
@@ -165,7 +169,7 @@ class TableRows:
             names = _without_gaps(columns, roles.annotator, "annotator", file.place)
             n_annotators = len(set(names.tolist()))
             if n_annotators > 1:  # one is compared with nobody
-                found = f"{counted(n_annotators, 'annotator')} found in column {quoted(roles.annotator)} of {file.path}"
+                found = f"{counted(n_annotators, 'annotator')} found in column {quote(roles.annotator)} of {file.path}"
                 self.annotators, self.notes = names, (found + "; " + _NO_ANNOTATORS + " pools them.",)
         self.n_read = len(next(iter(columns.values()))) if n_rows is None else n_rows
         self._kept: NDArray[np.int64] | None = None
@@ -185,10 +189,10 @@ class TableRows:
         noun, role = self.roles.noun, "an answer" if self.roles.noun == "comparisons" else "a label"
         lacking = np.zeros(self.n_read, dtype=bool)
         if self.labels is not None:
-            lacking = self.labels.codes < 0 if hasattr(self.labels, "codes") else is_missing(self.labels)
+            lacking = self.labels.codes < 0 if hasattr(self.labels, "codes") else are_missing(self.labels)
         if lacking.any() and not self.roles.features.drops_missing:
             raise TableError(
-                f"{self.place.path}: {role.split()[1]} column {quoted(self.roles.label)} has "
+                f"{self.place.path}: {role.split()[1]} column {quote(self.roles.label)} has "
                 f"{counted(int(lacking.sum()), 'missing value')}"
                 f"{self.place.missing_words}, the first in {self.place.row(int(np.argmax(lacking)))}. Fill them in, "
                 f"or leave those {noun} out with " + setting(missing="drop") + "."
@@ -241,7 +245,7 @@ def _checked_weights(columns: Mapping[str, Any], name: str, place: Place) -> Flo
     if len(bad):
         first = int(bad[0])
         raise TableError(
-            f"{place.path}: weight column {quoted(name)} must hold finite numbers >= 0; got {quoted(column[first])} in "
+            f"{place.path}: weight column {quote(name)} must hold finite numbers >= 0; got {quote(column[first])} in "
             f"{place.row(first)}. Correct it, or set " + setting("weight") + " to another column."
         )
     return weights
@@ -249,11 +253,11 @@ def _checked_weights(columns: Mapping[str, Any], name: str, place: Place) -> Flo
 
 def _without_gaps(columns: Mapping[str, Any], name: str, role: str, place: Place) -> NDArray[np.object_]:
     values: NDArray[np.object_] = columns[name]
-    lacking = np.flatnonzero(is_missing(values))
+    lacking = np.flatnonzero(are_missing(values))
     if len(lacking):
         other = ", or leave annotators out with " + _NO_ANNOTATORS if role == "annotator" else ""
         raise TableError(
-            f"{place.path}: {role} column {quoted(name)} has {counted(len(lacking), 'missing value')}, the first in "
+            f"{place.path}: {role} column {quote(name)} has {counted(len(lacking), 'missing value')}, the first in "
             f"{place.row(int(lacking[0]))}. Fill them in, or set " + setting(role) + " to another column" + other + "."
         )
     return values
@@ -323,7 +327,7 @@ class RawPoints:
             if place.first and arrow.are_among(names, own):  # only text files may lack names
                 raise TableError(
                     f"{place.path}: row {place.first - 1} must name the columns; it has the ids "
-                    f"{' and '.join(map(quoted, names))}. Add a row of column names at the top."
+                    f"{' and '.join(map(quote, names))}. Add a row of column names at the top."
                 )
             found = np.stack(places, axis=1)
         n_points = len(self.identity.index)
@@ -333,11 +337,11 @@ class RawPoints:
         row, side = divmod(int(unknown[0]), len(names))
         name = arrow.id_texts(columns[side].take(np.array([row])))[0]
         what = f"the rows of {self.place.path}" if self.are_judged else "the points"
-        called = "numbered from 0" if self.id_name is None else f"in column {quoted(self.id_name)}"
+        called = "numbered from 0" if self.id_name is None else f"in column {quote(self.id_name)}"
         examples = self.identity.take(slice(3)).texts
         raise TableError(
             f"{place.path}: {len(unknown):,} of {found.size:,} ids are not among {what}; the first is "
-            f"{quoted(name)} in column {quoted(names[side])}, {place.row(row)}. The ids of "
+            f"{quote(name)} in column {quote(names[side])}, {place.row(row)}. The ids of "
             f"{self.place.path} are {called}, such as {listed(examples)}. " + remedy
         )
 
@@ -364,7 +368,7 @@ class RawPoints:
         where = ", ".join(map(self.place.row, rows[:5].tolist()))
         other = "." if self.are_judged else ", or set " + setting("id") + " to another column."
         raise TableError(
-            f"{self.place.path}: id column {quoted(self.id_name)} has {quoted(name)} {len(rows):,} times, in {where}"
+            f"{self.place.path}: id column {quote(self.id_name)} has {quote(name)} {len(rows):,} times, in {where}"
             f"{' and so on' if len(rows) > 5 else ''}. Keep one row per id" + other
         )
 
@@ -412,7 +416,7 @@ def _read_raw(source: Source, features: Features, *, needs_ids: bool = True) -> 
     id_name = find_id(file, source.id, features.needed)
     if id_name is None and file.first_column_may_be_ids and needs_ids:
         raise TableError(
-            f"{file.path} has no column called 'id', and its first column, {quoted(file.names[0])}, is a feature of "
+            f"{file.path} has no column called 'id', and its first column, {quote(file.names[0])}, is a feature of "
             "the model. Set " + setting("id") + " to the column of ids."
         )
     names = features.names_among(file.names, {"id": id_name}, file.place)
@@ -423,7 +427,7 @@ def _read_raw(source: Source, features: Features, *, needs_ids: bool = True) -> 
     ids = columns.pop(id_name)
     arrow.check_ids(ids, id_name, file.place, "id")
     is_guess = source.id is None and id_name.lower() != "id"
-    notes = (f"The ids of {file.path} are taken from its first column, {quoted(id_name)}.",) if is_guess else ()
+    notes = (f"The ids of {file.path} are taken from its first column, {quote(id_name)}.",) if is_guess else ()
     return RawPoints(file.place, id_name, Ids(ids, np.arange(len(ids))), columns, notes)
 
 
@@ -634,14 +638,14 @@ def _signs(answers: NDArray[np.object_], name: str, ids: list[Any], place: Place
     is_word = np.isin(plain, np.ravel(_WORDS))[codes]
     wrong = ~is_known & ~is_word  # none, where words of several kinds are used
     first = int(np.argmax(wrong))
-    got, where = (quoted(answers[first]), f", {place.row(first)}") if wrong.any() else (listed(given), "")
+    got, where = (quote(answers[first]), f", {place.row(first)}") if wrong.any() else (listed(given), "")
     one, other = "the first two points are nearer to each other", "the last two"
     if are_ids:
         one, other = "the first point is nearer to the second", "to the third"
     remedy = "Translate the answers, or set " + setting("answer") + " to another column."
     raise TableError(
         f"{place.path}: answers must be 1 ({one}) and -1 ({other}), left and right, first and second, true and false"
-        f"{', or the id of the nearer point' if are_ids else ''}; got {got} in column {quoted(name)}{where}. " + remedy
+        f"{', or the id of the nearer point' if are_ids else ''}; got {got} in column {quote(name)}{where}. " + remedy
     )
 
 
@@ -814,3 +818,41 @@ def read_points(
         notes=tuple(notes),
         id_names=(points.id_name or "row",),
     )
+
+
+def read_or_open_pairs(source: Source, *, labelled: bool, **options: Any) -> Pairs:
+    """Read pairs as `read_pairs` does or, of a file that is too large to be held in memory, open them.
+
+    That is one whose numbers take more than a gigabyte, or an eighth of the memory of the machine.
+    """
+    if not is_large(source):
+        return read_pairs(source, labelled=labelled, **options)
+    from closefar.tables.opened import open_source  # which imports scikit-learn
+
+    return open_source(source, Features(**options), labelled=labelled)
+
+
+def read_or_open_points(source: Source, *, encoding: Encoding) -> Pairs:
+    """Read points as `read_points` does or, of a file that is too large to be held in memory, open them."""
+    if not is_large(source):
+        return read_points(source, encoding=encoding)
+    from closefar.tables.opened import open_source
+
+    id_name = find_id(source.open(source.judged), source.id, encoding.column_names)
+    return open_source(replace(source, id=id_name), Features(encoding), labelled=False)
+
+
+def labels_of(table: Pairs) -> Any:
+    """The labels as a learner takes them; the answers of comparisons are 1 and -1, or None if all are as given."""
+    return table.labels.astype(float) if table.are_comparisons and table.labels is not None else table.labels
+
+
+def others_of(table: Pairs) -> dict[str, Any]:
+    """What else a learner is fitted to: annotators, and comparisons beside pairs."""
+    others: dict[str, Any] = {}
+    if table.annotators is not None:
+        others["annotators"] = table.annotators
+    if table.comparisons is not None:
+        compared = table.comparisons
+        others["comparisons"] = (compared.data, labels_of(compared), compared.weights)
+    return others

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from closefar.errors import setting
 from closefar.tables.encoding import Features, chosen_names
-from closefar.tables.errors import Place, TableError, listed, quoted, refuse_unknown
-from closefar.tables.files import TableFile, open_table
+from closefar.tables.errors import Place, TableError, listed, quote, refuse_unknown
+from closefar.tables.files import RecordedFile, TableFile, open_table
 from closefar.tables.inputs import STANDARD_INPUT, Input
-from closefar.tables.recorded import RecordedFile
 from closefar.tables.values import to_text
 
 _LABEL_NAMES = ("label", "labels")
@@ -191,7 +190,8 @@ class Roles:
         """The columns of points in these rows of the file, and their place: for pairs, both sides in turn."""
         if self.sides is None:
             return columns, place.at(kept)
-        return Stacked(columns, self.sides), place_of_sides(place, kept, self.sides)
+        rows = (2 * kept[:, None] + np.arange(2)).reshape(-1)
+        return _Stacked(columns, self.sides), replace(place, rows=rows, sides=self.sides)
 
     def of_rows(self, of_points: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which rows have a point of which something holds."""
@@ -277,7 +277,7 @@ def _refuse_two_uses(file: TableFile, *uses: tuple[str, str | None]) -> None:
         if name is not None and name in roles:
             first = f"{roles[name]} and {role}" if roles[name] != role else f"those of {role}"
             remedy = "Set " + setting(role) + " to another column."
-            raise TableError(f"{file.path}: {first} must be different columns; got {quoted(name)} twice. " + remedy)
+            raise TableError(f"{file.path}: {first} must be different columns; got {quote(name)} twice. " + remedy)
         if name is not None:
             roles[name] = role
 
@@ -371,7 +371,7 @@ def find_comparison_roles(file: TableFile, source: Source, features: Features, *
     notes = note_ignored(file, {*id_names, *others})
     if labelled and annotator is not None and source.annotator is not False:
         notes += (
-            f"The annotators of comparisons, in column {quoted(annotator)} of {file.path}, are not used: a comparison "
+            f"The annotators of comparisons, in column {quote(annotator)} of {file.path}, are not used: a comparison "
             "has no threshold that one of them could set higher than another.",
         )
     return Roles(features, [], None, answer if labelled else None, weight, group, id_names, notes)
@@ -525,7 +525,7 @@ def find_row_roles(file: TableFile, source: Source, features: Features, *, label
     return find(file, source, features, labelled=labelled)
 
 
-class Stacked(Mapping[str, NDArray[Any]]):
+class _Stacked(Mapping[str, NDArray[Any]]):
     """The columns of both sides in one, a left value and its right one in turn; made when asked for."""
 
     def __init__(self, columns: Mapping[str, NDArray[Any]], sides: tuple[Mapping[str, str], Mapping[str, str]]) -> None:
@@ -542,8 +542,3 @@ class Stacked(Mapping[str, NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(self._sides[0])
-
-
-def place_of_sides(place: Place, kept: NDArray[np.int64], sides: tuple[Mapping[str, str], Mapping[str, str]]) -> Place:
-    """Where the values of these rows are from, a left one and its right one in turn."""
-    return replace(place, rows=(2 * kept[:, None] + np.arange(2)).reshape(-1), sides=sides)

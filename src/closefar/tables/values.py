@@ -106,7 +106,7 @@ def are_finite(column: NDArray[Any]) -> bool:
         return column.dtype.kind == "f" and bool(np.isfinite(column.sum()))
 
 
-def is_missing(column: NDArray[Any]) -> NDArray[np.bool_]:
+def are_missing(column: NDArray[Any]) -> NDArray[np.bool_]:
     """Which values of a column are missing."""
     missing: NDArray[np.bool_]
     if column.dtype.kind == "O":
@@ -150,7 +150,7 @@ def to_text(column: NDArray[Any]) -> NDArray[np.object_]:
     if kind in "US":
         return standard_column(column)
     text[:] = list(map(str, column.tolist())) if kind in "biu" else np.datetime_as_string(column)
-    text[is_missing(column)] = None
+    text[are_missing(column)] = None
     return text
 
 
