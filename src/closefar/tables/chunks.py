@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +18,7 @@ from closefar.tables.delimited import DelimitedFile, LostTextError
 from closefar.tables.encoding import Encoding, Number
 from closefar.tables.errors import TEXT_SUFFIXES, Place, TableError, UnreadableError, counted, without_values
 from closefar.tables.files import ParquetFile, loading
-from closefar.tables.inputs import Input, Unchanged
+from closefar.tables.inputs import Input, check_unchanged
 from closefar.tables.source import Roles, Source
 from closefar.tables.values import MissingValues, are_finite
 
@@ -128,25 +128,6 @@ def _room_on_disk(path: str) -> Iterator[None]:
         ) from error
 
 
-class FileColumns(Mapping[str, NDArray[Any]]):
-    """The columns of a file, of which the one that is asked for is read; rows that are not kept are left out."""
-
-    def __init__(self, file: ParquetFile, roles: Roles, kept: NDArray[np.int64]) -> None:
-        self._file, self._roles = file, roles
-        self._kept = None if len(kept) == file.n_rows else kept
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        column = self._file.read([name], self._roles.own_texts)[name]
-        values: NDArray[Any] = column if self._kept is None else column[self._kept]
-        return values
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._roles.own)
-
-    def __len__(self) -> int:
-        return len(self._roles.own)
-
-
 class TableChunks:
     """The differences of pairs, or single points, of a Parquet file: arrays of shape (d, m).
 
@@ -249,7 +230,7 @@ class NumpyChunks:
         source.check()
         self.path = source.name
         self.place = Place(self.path, first_row=0)
-        self._unchanged = Unchanged([source])
+        self._stamps = {source: source.stamp()}
         with loading(self.path):
             mapped = np.load(self.path, mmap_mode="r", allow_pickle=False)
         self._stored: np.dtype[Any] = mapped.dtype
@@ -298,7 +279,7 @@ class NumpyChunks:
 
     def _chunks(self, start: int) -> Iterator[tuple[int, NDArray[Any]]]:
         """The array, the number of the first row before each part of it."""
-        self._unchanged.check()
+        check_unchanged(self._stamps)
         n, is_every = self._array_shape[0], len(self.used) == len(self.names)
         try:
             with open(self.path, "rb") as file:

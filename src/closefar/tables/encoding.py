@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,10 +63,12 @@ _FORMATTED_NUMBER = re.compile(rf"(?i)(?P<currency>[$€£¥]?) ?{_NUMBER}(?P<un
 class Column:
     """A column that is used, and how its values become the numbers of one or more features."""
 
-    kind: ClassVar[str]
-    is_text: ClassVar[bool] = False  # whether it is read as it is written
-
     name: str
+
+    @property
+    def kind(self) -> str:
+        """What it is called in a model file."""
+        return type(self).__name__.lower()
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -99,8 +101,6 @@ class Column:
 @dataclass(frozen=True)
 class Number(Column):
     """A column of numbers, which stay as they are; the median is None where the training data is not known."""
-
-    kind: ClassVar[str] = "number"
 
     median: float | None
 
@@ -135,8 +135,6 @@ class Number(Column):
 class Boolean(Column):
     """A column of true and false, which become 1 and 0."""
 
-    kind: ClassVar[str] = "boolean"
-
     usual: bool
 
     def __post_init__(self) -> None:
@@ -169,8 +167,6 @@ class Boolean(Column):
 class _Words(Column):
     """A column of categories, which are known."""
 
-    is_text: ClassVar[bool] = True
-
     values: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -193,6 +189,10 @@ class _Words(Column):
             )
         return codes
 
+    def _looked_up(self, codes: NDArray[np.int64], numbers: FloatArray, mean: Sequence[float]) -> FloatArray:
+        """The numbers of each code; those of the last two rows are of categories that are unseen, or missing."""
+        return np.vstack([numbers, mean, np.full(numbers.shape[1], np.nan)])[codes]
+
 
 @dataclass(frozen=True)
 class Category(_Words):
@@ -210,8 +210,6 @@ class Category(_Words):
     shares : tuple of float
         The share of each category but the reference in the training data.
     """
-
-    kind: ClassVar[str] = "category"
 
     shares: tuple[float, ...]
 
@@ -238,11 +236,8 @@ class Category(_Words):
         return cls(name, (known[reference], *(known[code] for code in others)), shares)
 
     def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
-        codes = self._codes(values, place, unseen)
-        ones = np.equal(codes[:, None], np.arange(1, len(self.values))).astype(np.float64)
-        ones[codes == -1] = np.nan
-        ones[codes == _UNSEEN_CODE] = self.shares
-        return ones
+        codes, n = self._codes(values, place, unseen), len(self.values)
+        return self._looked_up(codes, np.eye(n)[:, 1:], self.shares)
 
 
 @dataclass(frozen=True)
@@ -259,8 +254,6 @@ class Ordinal(_Words):
     mean : float
         The mean of its numbers in the training data.
     """
-
-    kind: ClassVar[str] = "ordinal"
 
     usual: str
     mean: float
@@ -284,14 +277,11 @@ class Ordinal(_Words):
         return cls(name, tuple(order), order[int(np.argmax(np.bincount(known)))], float(np.mean(known)))
 
     def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
-        codes = self._codes(values, place, unseen)
-        numbers = codes.astype(np.float64)
-        numbers[codes == -1] = np.nan
-        numbers[codes == _UNSEEN_CODE] = self.mean
-        return numbers[:, None]
+        codes, n = self._codes(values, place, unseen), len(self.values)
+        return self._looked_up(codes, np.arange(n, dtype=np.float64)[:, None], [self.mean])
 
 
-COLUMN_KINDS: dict[str, type[Column]] = {cls.kind: cls for cls in (Number, Boolean, Category, Ordinal)}
+COLUMN_KINDS: dict[str, type[Column]] = {cls.__name__.lower(): cls for cls in (Number, Boolean, Category, Ordinal)}
 
 
 def _is_finite(value: Any) -> bool:
@@ -429,7 +419,7 @@ class Encoding:
     @property
     def text_names(self) -> tuple[str, ...]:
         """Those of the columns that are read as they are written."""
-        return tuple(column.name for column in self.columns if column.is_text)
+        return tuple(column.name for column in self.columns if isinstance(column, _Words))
 
     @property
     def feature_names(self) -> tuple[str, ...]:

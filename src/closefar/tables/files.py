@@ -29,7 +29,7 @@ from closefar.tables.errors import (
     too_large,
     without_values,
 )
-from closefar.tables.inputs import PARQUET_SUFFIXES, Input, Unchanged
+from closefar.tables.inputs import PARQUET_SUFFIXES, Input, check_unchanged
 from closefar.tables.recorded import SIGNATURE, is_recorded, note_unsure, read_recorded, recorded_columns
 from closefar.tables.values import MissingValues, standard_column, to_text
 
@@ -157,7 +157,7 @@ class ParquetFile:
         self.place = place or Place(source.name, first_row=0)
         self._missing = missing
         parts = source.parts()
-        self._unchanged = Unchanged(parts)
+        self._stamps = {part: part.stamp() for part in parts}
         self._schema, self._groups = self._look(parts)
         self.names = [name for name in self._schema.names if not _PANDAS_INDEX.fullmatch(name)]
         if len(set(self.names)) < len(self.names) or not all(self.names):
@@ -219,7 +219,7 @@ class ParquetFile:
         part, first, _ = groups[0]
         piece, is_whole = copy(self), len(groups) == sum(group[0] is part for group in self._groups)
         piece.place = Place(part.name if is_whole else f"{part.name}, from row group {first} on", first_row=0)
-        piece._unchanged, piece._groups = self._unchanged.only(part), groups
+        piece._stamps, piece._groups = {part: self._stamps[part]}, groups
         return piece
 
     def number_type(self, name: str) -> np.dtype[Any] | None:
@@ -269,7 +269,7 @@ class ParquetFile:
 
     def _row_groups(self, first: int = 0) -> Iterable[tuple[Input, list[int]]]:
         """The numbers of the row groups of each file, from a row group on; the files must be as they were."""
-        self._unchanged.check()
+        check_unchanged(self._stamps)
         found: dict[Input, list[int]] = {}
         for part, group, _ in self._groups[first:]:
             found.setdefault(part, []).append(group)

@@ -23,7 +23,7 @@ from closefar.judgements.tuples import unchecked_tuples
 from closefar.rows import Chunks, StreamedRows
 from closefar.tables import arrow
 from closefar.tables.arrow import Ids
-from closefar.tables.chunks import FileColumns, NumpyChunks, SpooledFile, TableChunks
+from closefar.tables.chunks import NumpyChunks, SpooledFile, TableChunks
 from closefar.tables.delimited import DelimitedFile
 from closefar.tables.encoding import Encoding, Features
 from closefar.tables.errors import EmptyTableError, Place, TableError
@@ -39,7 +39,7 @@ from closefar.tables.pairs import (
     read_id_pairs,
     read_ids,
 )
-from closefar.tables.source import Roles, Source, find_id_roles, find_label, find_row_roles, has_two_sides
+from closefar.tables.source import LazyColumns, Roles, Source, find_id_roles, find_label, find_row_roles, has_two_sides
 from closefar.tables.values import is_number
 
 File = str | os.PathLike[str]
@@ -430,7 +430,13 @@ def _open_array(source: Source, features: Features, *, labelled: bool) -> PairFi
 def _read_rows(file: ParquetFile, roles: Roles) -> tuple[TableRows, Encoding]:
     """Read what is known of each row, and learn the encoding a column at a time if it is not known."""
     rows = _read_judgements(file, roles, file.n_rows)
-    columns, place = roles.stacked(FileColumns(file, roles, rows.kept), file.place, rows.kept)
+    kept = rows.kept
+
+    def read(name: str) -> NDArray[Any]:
+        values: NDArray[Any] = file.read([name], roles.own_texts)[name]
+        return values if len(kept) == file.n_rows else values[kept]
+
+    columns, place = roles.stacked(LazyColumns(roles.own, read), file.place, kept)
     encoding = roles.features.learned(columns, place)
     if roles.features.drops_missing:
         rows.leave_out(roles.of_rows(encoding.find_dropped(columns, place=place)), "a value")
@@ -443,9 +449,7 @@ def _read_judgements(file: TableFile, roles: Roles, n_rows: int) -> TableRows:
     if roles.label is not None:
         columns[roles.label] = coded(file.read([roles.label], (), [roles.label])[roles.label])
     others = [name for name in (roles.weight, roles.group, roles.annotator) if name is not None]
-    rows = TableRows(file, roles, columns | file.read(others, roles.texts), n_rows)
-    rows.leave_out_unlabelled()
-    return rows
+    return TableRows(file, roles, columns | file.read(others, roles.texts), n_rows)
 
 
 def _streamable(file: TableFile, roles: Roles) -> ParquetFile:

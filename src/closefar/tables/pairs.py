@@ -173,6 +173,8 @@ class TableRows:
                 self.annotators, self.notes = names, (found + "; " + _NO_ANNOTATORS + " pools them.",)
         self.n_read = len(next(iter(columns.values()))) if n_rows is None else n_rows
         self._kept: NDArray[np.int64] | None = None
+        if self.labels is not None:
+            self._leave_out_unlabelled()
 
     @property
     def kept(self) -> NDArray[np.int64]:
@@ -184,12 +186,10 @@ class TableRows:
         """Where the kept rows are from."""
         return self.file.place if self._kept is None else self.file.place.at(self._kept)
 
-    def leave_out_unlabelled(self) -> None:
+    def _leave_out_unlabelled(self) -> None:
         """Leave out rows without a label, or refuse them."""
         noun, role = self.roles.noun, "an answer" if self.roles.noun == "comparisons" else "a label"
-        lacking = np.zeros(self.n_read, dtype=bool)
-        if self.labels is not None:
-            lacking = self.labels.codes < 0 if hasattr(self.labels, "codes") else are_missing(self.labels)
+        lacking = self.labels.codes < 0 if hasattr(self.labels, "codes") else are_missing(self.labels)
         if lacking.any() and not self.roles.features.drops_missing:
             raise TableError(
                 f"{self.place.path}: {role.split()[1]} column {quote(self.roles.label)} has "
@@ -504,7 +504,6 @@ def read_rows(source: Source, features: Features, *, labelled: bool) -> PairTabl
             mixed = [side[stem] for stem in differ for side in (left, right)]
             columns |= file.read(mixed, mixed)
     rows = TableRows(file, roles, columns)
-    rows.leave_out_unlabelled()
     are_all = len(rows.kept) == rows.n_read
     values = {name: columns[name] if are_all else columns[name][rows.kept] for name in roles.own}
     data, dropped, encoding = roles.features.encode(*roles.stacked(values, file.place, rows.kept))
@@ -546,9 +545,7 @@ def read_ids(file: TableFile, roles: Roles) -> TableRows:
     if roles.label is not None and len(roles.id_names) > 2:
         ids = [columns[name] for name in roles.id_names]
         columns[roles.label] = _signs(columns[roles.label], roles.label, ids, file.place)
-    rows = TableRows(file, roles, columns)
-    rows.leave_out_unlabelled()
-    return rows
+    return TableRows(file, roles, columns)
 
 
 def find_positions(points: RawPoints, rows: TableRows) -> NDArray[np.int64]:

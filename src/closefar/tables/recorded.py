@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -154,25 +154,7 @@ def is_recorded(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-@contextmanager
-def open_recorded(path: str | os.PathLike[str]) -> Iterator[sqlite3.Connection]:
-    """Open a file of judgements for reading, as it is at this moment; others may write to it meanwhile."""
-    source = path if isinstance(path, Input) else Input(path)
-    source.check()
-    if source.is_stream or os.path.isdir(source):
-        raise UnreadableError(f"{source.name}: a SQLite database can't be read from a pipe or folder. Give a file.")
-    with readable(source.name):
-        connection = connect_to_read(source)
-        try:
-            if not check_recorded(connection, source.name):
-                raise TableError(f"{source.name} has no judgements yet: it is empty. Judge something first.")
-            connection.execute("BEGIN")
-            yield connection
-        finally:
-            connection.close()
-
-
-def connect_to_read(path: str | os.PathLike[str]) -> sqlite3.Connection:
+def _connect_to_read(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """Connect to a database that is only read: also where nothing may be written, if no other program has it open."""
     place = Path(os.path.realpath(path))
     if os.access(place, os.W_OK) and os.access(place.parent, os.W_OK):
@@ -288,7 +270,14 @@ def read_recorded(path: str | os.PathLike[str]) -> RecordedAnswers:
     -------
     RecordedAnswers
     """
-    with open_recorded(path) as connection:
+    source = path if isinstance(path, Input) else Input(path)
+    source.check()
+    if source.is_stream or os.path.isdir(source):
+        raise UnreadableError(f"{source.name}: a SQLite database can't be read from a pipe or folder. Give a file.")
+    with readable(source.name), closing(_connect_to_read(source)) as connection:
+        if not check_recorded(connection, source.name):
+            raise TableError(f"{source.name} has no judgements yet: it is empty. Judge something first.")
+        connection.execute("BEGIN")  # so that all is as at this moment
         answers = "SELECT *, first_answer AS original FROM answers"
         rows = connection.execute(f"SELECT {', '.join(_KINDS)} FROM ({answers})").fetchall()
         ids = connection.execute("SELECT row, id FROM points ORDER BY row").fetchall()

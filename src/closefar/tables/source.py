@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -126,6 +126,22 @@ class Source:
         return path
 
 
+class LazyColumns(Mapping[str, NDArray[Any]]):
+    """Columns of which each is read, or made, when it is asked for."""
+
+    def __init__(self, names: Collection[str], read: Callable[[str], NDArray[Any]]) -> None:
+        self._names, self._read = names, read
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 @dataclass(frozen=True)
 class Roles:
     """Which use the columns of a file have: of single points, of pairs side by side, or of rows of ids.
@@ -190,8 +206,15 @@ class Roles:
         """The columns of points in these rows of the file, and their place: for pairs, both sides in turn."""
         if self.sides is None:
             return columns, place.at(kept)
-        rows = (2 * kept[:, None] + np.arange(2)).reshape(-1)
-        return _Stacked(columns, self.sides), replace(place, rows=rows, sides=self.sides)
+        sides, rows = self.sides, (2 * kept[:, None] + np.arange(2)).reshape(-1)
+
+        def both(stem: str) -> NDArray[Any]:
+            left, right = (columns[side[stem]] for side in sides)
+            if left.dtype != right.dtype:
+                left, right = to_text(left), to_text(right)
+            return np.stack([left, right], axis=1).reshape(-1)
+
+        return LazyColumns(sides[0], both), replace(place, rows=rows, sides=sides)
 
     def of_rows(self, of_points: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which rows have a point of which something holds."""
@@ -523,22 +546,3 @@ def find_row_roles(file: TableFile, source: Source, features: Features, *, label
     """Which columns of a file mean what whose rows hold single points, or both points of a pair."""
     find = _find_single_roles if source.pairs is None else _find_side_roles
     return find(file, source, features, labelled=labelled)
-
-
-class _Stacked(Mapping[str, NDArray[Any]]):
-    """The columns of both sides in one, a left value and its right one in turn; made when asked for."""
-
-    def __init__(self, columns: Mapping[str, NDArray[Any]], sides: tuple[Mapping[str, str], Mapping[str, str]]) -> None:
-        self._columns, self._sides = columns, sides
-
-    def __getitem__(self, stem: str) -> NDArray[Any]:
-        left, right = (self._columns[side[stem]] for side in self._sides)
-        if left.dtype != right.dtype:
-            left, right = to_text(left), to_text(right)
-        return np.stack([left, right], axis=1).reshape(-1)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sides[0])
-
-    def __len__(self) -> int:
-        return len(self._sides[0])
