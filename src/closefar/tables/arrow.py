@@ -1,6 +1,6 @@
 """Columns of pyarrow, which reads the files: as arrays of NumPy, and as ids, which are matched exactly.
 
-pyarrow is imported when a table is read. Ids stay as pyarrow has them, and are turned into text only to be shown.
+Ids stay as pyarrow has them, and are turned into text only to be shown.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,21 @@ _FIRST = 100  # values, most of which are like the others
 _STRING_TYPES = ("string", "large_string", "string_view")
 
 
-def load(path: str) -> Any:
+class _LateModule:
+    """A module that is imported when something in it is used, as pyarrow takes its time."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
+
+
+pa: Any = _LateModule("pyarrow")
+pc: Any = _LateModule("pyarrow.compute")
+
+
+def require(path: str) -> Any:
     """Import pyarrow with what is used of it, or say how to install it."""
     try:
         import pyarrow
@@ -42,31 +57,22 @@ def release_memory() -> None:
 
 def trimmed(column: Any, missing: Collection[str]) -> Any:
     """A column of strings without whitespace around them, null where one of the words for missing values is left."""
-    import pyarrow.compute as pc
-
     return without(pc.utf8_trim_whitespace(column), missing)
 
 
 def without(column: Any, missing: Collection[str]) -> Any:
     """A column of strings, null in place of these."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     is_missing = pc.is_in(column, value_set=string_array(sorted(missing)))
     return pc.if_else(is_missing, pa.nulls(len(column), pa.string()), column) if pc.any(is_missing).as_py() else column
 
 
 def has_text(column: Any, text: str) -> bool:
     """Whether a column of strings has this one."""
-    import pyarrow.compute as pc
-
     return bool(pc.any(pc.is_in(column, value_set=string_array([text]))).as_py())
 
 
 def string_array(texts: Sequence[str]) -> Any:
     """An array of strings; pyarrow.array would import pandas, which takes longer than to read most files."""
-    import pyarrow as pa
-
     encoded = [text.encode("utf-8") for text in texts]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
@@ -90,15 +96,11 @@ def fixed_width(column: Any, dtype: Any, fill: Any) -> NDArray[Any]:
 
 def chained(columns: Sequence[Any]) -> Any:
     """These columns below each other."""
-    import pyarrow as pa
-
     return pa.chunked_array([chunk for column in columns for chunk in column.chunks], type=columns[0].type)
 
 
 def exact_integers(strings: Any) -> Any:
     """A column of strings as integers; None where one is none, or is written otherwise: 007 is another id than 7."""
-    import pyarrow as pa
-
     try:
         strings.slice(0, _FIRST).cast(pa.int64())  # as a cast that fails takes its time
         integers = strings.cast(pa.int64())
@@ -109,8 +111,6 @@ def exact_integers(strings: Any) -> Any:
 
 def decoded(column: Any) -> Any:
     """A column without a dictionary, and of one type of strings."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(column.type):
         chunks = [chunk.dictionary_decode() for chunk in column.chunks]
         column = pa.chunked_array(chunks, type=column.type.value_type)
@@ -122,9 +122,6 @@ def texts_of(column: Any) -> NDArray[np.object_]:
 
     TypeError for what is neither number, text nor date.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     types, kind = pa.types, column.type
     if types.is_string(kind):
         return shared_texts(column)
@@ -139,8 +136,6 @@ def texts_of(column: Any) -> NDArray[np.object_]:
 
 def numbers_of(column: Any) -> NDArray[Any]:
     """A column of numbers as float64, with NaN for null; or of dates as datetime64.  TypeError for any other."""
-    import pyarrow as pa
-
     types, kind = pa.types, column.type
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind):
         return fixed_width(column.cast(pa.float64(), safe=False), np.float64, np.nan)
@@ -196,8 +191,6 @@ class Ids:
     @cached_property
     def codes(self) -> NDArray[np.int64]:
         """A number for each id, in the shape of the index: in the order of the texts, whatever that of the file is."""
-        import pyarrow.compute as pc
-
         order = fixed_width(pc.array_sort_indices(_strings(self.values).combine_chunks()), np.uint64, 0).astype(
             np.int64
         )
@@ -217,9 +210,6 @@ def row_numbers(place: Place, n: int) -> Ids:
 
 def as_id_column(column: Any, missing: Collection[str] = ("",)) -> Any:
     """A column of pyarrow's, or of NumPy's, as ids: strings, 64-bit integers, or other numbers as they are stored."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if isinstance(column, np.ndarray):
         if column.dtype.kind in "SUOM":
             column = pa.array(to_text(column), pa.string())
@@ -268,8 +258,6 @@ def codes_of_ids(*columns: Any) -> tuple[list[NDArray[np.int64]], Any]:
 
 def are_among(names: Sequence[str], ids: Any) -> bool:
     """Whether all of these texts are ids."""
-    import pyarrow.compute as pc
-
     return bool(pc.all(pc.is_in(string_array(names), value_set=_strings(ids).combine_chunks())).as_py())
 
 
@@ -296,8 +284,6 @@ def ids_of_pairs(place: Place, columns: Mapping[str, Any], id_names: tuple[str, 
 
 def _strings(column: Any) -> Any:
     """Ids as a column of strings."""
-    import pyarrow as pa
-
     if isinstance(column, np.ndarray):
         return pa.chunked_array([string_array(to_text(column).tolist())])
     if pa.types.is_string(column.type) or pa.types.is_integer(column.type):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from closefar.errors import setting
 from closefar.tables import arrow
+from closefar.tables.arrow import pc
 from closefar.tables.errors import Place, TableError, counted, listed, quote
 from closefar.tables.inputs import Input
 from closefar.tables.values import BOOLEAN_WORDS, MissingValues, is_number
@@ -54,7 +55,7 @@ class DelimitedFile:
     def __init__(self, source: Input, missing: MissingValues, decimal: str = ".") -> None:
         self.path = source.name
         self._source, self.missing, self._decimal = source, missing, decimal
-        self._arrow = arrow.load(self.path)
+        self._arrow = arrow.require(self.path)
         self._layout = _find_layout(source, decimal)
         self.names = self._layout.names
         self.place = Place(self.path, first_row=self._layout.first_row)
@@ -133,8 +134,6 @@ class DelimitedFile:
 
     def _unquoted(self, strings: Any) -> Any:
         """The strings, without the quotes of those that stand in quotes after a space."""
-        import pyarrow.compute as pc
-
         if not self._has_spaced_quotes:
             return strings
         in_quotes = r'(?s)^ +"(.*)" *$'
@@ -143,8 +142,6 @@ class DelimitedFile:
 
     def _pointed(self, words: Any, name: str) -> Any:
         """The words of a column of numbers and text, its numbers with a decimal point."""
-        import pyarrow.compute as pc
-
         numbers = r"^[+-]?\d*%s\d*(e[+-]?\d+)?$"
         other = words.filter(pc.match_substring_regex(words, numbers % r"\.", ignore_case=True))
         if len(other):
@@ -280,8 +277,6 @@ def _wait_until_free(content: _Content) -> None:
 
 def _with_point(strings: Any, decimal: str) -> Any:
     """Numbers with a decimal point; those that had one where it should be a comma become text."""
-    import pyarrow.compute as pc
-
     if decimal == ".":
         return strings
     return pc.replace_substring(pc.replace_substring(strings, ".", "_"), decimal, ".")
@@ -289,8 +284,6 @@ def _with_point(strings: Any, decimal: str) -> Any:
 
 def _has_nan(numbers: Any) -> bool:
     """Whether a column of numbers has NaN beside null: pyarrow reads "nan(x)" as a number, Python does not."""
-    import pyarrow.compute as pc
-
     total = pc.sum(numbers).as_py()  # NaN as well where plus and minus infinity are in it
     return total is not None and bool(total != total and pc.any(pc.is_nan(numbers)).as_py())
 

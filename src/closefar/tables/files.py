@@ -173,7 +173,7 @@ class ParquetFile:
 
     @property
     def _arrow(self) -> Any:
-        return arrow.load(self.path)
+        return arrow.require(self.path)
 
     @property
     def n_rows(self) -> int:
@@ -309,7 +309,7 @@ class _ArrayFile:
             is_id, column = name in as_ids, self._columns[name]
             try:
                 if is_id:
-                    arrow.load(self.path)
+                    arrow.require(self.path)
                     is_integer = column.dtype.kind == "i"  # not copied, as row numbers of points are not joined
                     found[name] = column if is_integer else arrow.as_id_column(column, self._missing.words)
                 elif name in only:

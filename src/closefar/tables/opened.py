@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from closefar.engines import TaskResult, engine_for
 from closefar.errors import setting
 from closefar.judgements import CodedLabels, Partition, Partitions, Tuples
 from closefar.judgements.tuples import unchecked_tuples
-from closefar.rows import Chunks, StreamedRows
+from closefar.rows import StreamedRows
 from closefar.tables import arrow
 from closefar.tables.arrow import Ids
 from closefar.tables.chunks import NumpyChunks, SpooledFile, TableChunks
@@ -64,13 +64,6 @@ class _Closing:
         self.close()
 
 
-class PointChunks(Chunks, Protocol):
-    """Chunks that know the points as well as their differences."""
-
-    def points(self) -> Iterator[FloatArray]:
-        """Give single points, (m, d), or both points of each pair, (m, 2, d)."""
-
-
 class PairFile(StreamedRows, _Closing):
     """Pairs, or single points, in a file that is read in each pass; `closefar.open_pairs` opens one.
 
@@ -103,7 +96,9 @@ class PairFile(StreamedRows, _Closing):
     are_comparisons = False
     comparisons = None
 
-    def __init__(self, chunks: PointChunks, encoding: Encoding, rows: TableRows, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, chunks: TableChunks | NumpyChunks, encoding: Encoding, rows: TableRows, notes: Sequence[str] = ()
+    ) -> None:
         super().__init__(chunks)
         self.encoding, self.is_single = encoding, rows.roles.sides is None
         self.labels: Any = rows.labels

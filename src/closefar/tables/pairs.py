@@ -372,20 +372,6 @@ class RawPoints:
             f"{' and so on' if len(rows) > 5 else ''}. Keep one row per id" + other
         )
 
-    def encode_rows(
-        self, used: NDArray[np.bool_], features: Features
-    ) -> tuple[FloatArray, NDArray[np.int64], Encoding]:
-        """The numbers of the used points, and for each point its row among these: -1 where it lacks a value."""
-        columns, place = self.columns, self.place
-        if not used.all():
-            kept = np.flatnonzero(used)
-            columns = {name: columns.pop(name).take(kept) for name in list(columns)}  # one at a time, for memory's sake
-            place = place.at(kept)
-        data, dropped, encoding = features.encode(columns, place)
-        where = np.full(len(used), -1)
-        where[np.flatnonzero(used)[~dropped]] = np.arange(len(data))
-        return data, where, encoding
-
 
 def numbered_points(n: int) -> RawPoints:
     """Points in memory, whose ids are their row numbers."""
@@ -570,7 +556,14 @@ def _join(points: RawPoints, tables: list[TableRows], features: Features) -> lis
         used[found] = True
         if isinstance(rows.file, RecordedFile):  # encoded as on the page, which may ask about any of them
             used |= np.isin(points.ids.astype(str), rows.file.ids.astype(str))
-    data, where, encoding = points.encode_rows(used, features)
+    columns, place = points.columns, points.place
+    if not used.all():
+        numbers = np.flatnonzero(used)
+        columns = {name: columns.pop(name).take(numbers) for name in list(columns)}  # one at a time, for memory's sake
+        place = place.at(numbers)
+    data, dropped, encoding = features.encode(columns, place)
+    where = np.full(len(used), -1)  # the row of each point in the data
+    where[np.flatnonzero(used)[~dropped]] = np.arange(len(data))
     found_tables = []
     for rows, places in zip(tables, positions, strict=True):
         found = where[places]
