@@ -5,17 +5,8 @@ from typing import TYPE_CHECKING, Any
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import TableError
 from closefar.tables.files import Table, open_table, read_table
-from closefar.tables.pairs import (
-    Pairs,
-    PairTable,
-    labels_of,
-    others_of,
-    read_or_open_pairs,
-    read_or_open_points,
-    read_pairs,
-    read_points,
-    read_raw_points,
-)
+from closefar.tables.large_files import Pairs, labels_of, others_of, read_or_open_pairs, read_or_open_points
+from closefar.tables.pairs import PairTable, read_pairs, read_points, read_raw_points
 from closefar.tables.recorded import (
     RecordedAnswers,
     check_recorded,

@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from closefar.arrays import LEGS, FloatArray
 from closefar.errors import either, joined, setting
 from closefar.tables import arrow
 from closefar.tables.arrow import Ids
-from closefar.tables.chunks import is_large
 from closefar.tables.encoding import Category, Encoding, Features
 from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quote
 from closefar.tables.files import RecordedFile, TableFile
@@ -36,9 +35,6 @@ from closefar.tables.values import are_missing, codes_of, distinct, is_number, t
 
 if TYPE_CHECKING:
     from closefar.judgements import Tuples
-    from closefar.tables.opened import PairFile
-
-Pairs: TypeAlias = "PairTable | PairFile"  # in memory, or in a file
 
 _ROWS_PER_BLOCK = 1 << 16  # of predictions: with 100 columns, both points take 100 MB
 _EXACT, _BEYOND_INTEGERS = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
@@ -808,41 +804,3 @@ def read_points(
         notes=tuple(notes),
         id_names=(points.id_name or "row",),
     )
-
-
-def read_or_open_pairs(source: Source, *, labelled: bool, **options: Any) -> Pairs:
-    """Read pairs as `read_pairs` does or, of a file that is too large to be held in memory, open them.
-
-    That is one whose numbers take more than a gigabyte, or an eighth of the memory of the machine.
-    """
-    if not is_large(source):
-        return read_pairs(source, labelled=labelled, **options)
-    from closefar.tables.opened import open_source  # which imports scikit-learn
-
-    return open_source(source, Features(**options), labelled=labelled)
-
-
-def read_or_open_points(source: Source, *, encoding: Encoding) -> Pairs:
-    """Read points as `read_points` does or, of a file that is too large to be held in memory, open them."""
-    if not is_large(source):
-        return read_points(source, encoding=encoding)
-    from closefar.tables.opened import open_source
-
-    id_name = find_id(source.open(source.judged), source.id, encoding.column_names)
-    return open_source(replace(source, id=id_name), Features(encoding), labelled=False)
-
-
-def labels_of(table: Pairs) -> Any:
-    """The labels as a learner takes them; the answers of comparisons are 1 and -1, or None if all are as given."""
-    return table.labels.astype(float) if table.are_comparisons and table.labels is not None else table.labels
-
-
-def others_of(table: Pairs) -> dict[str, Any]:
-    """What else a learner is fitted to: annotators, and comparisons beside pairs."""
-    others: dict[str, Any] = {}
-    if table.annotators is not None:
-        others["annotators"] = table.annotators
-    if table.comparisons is not None:
-        compared = table.comparisons
-        others["comparisons"] = (compared.data, labels_of(compared), compared.weights)
-    return others
