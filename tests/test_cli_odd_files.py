@@ -93,6 +93,18 @@ def test_odd_text_gives_the_same_predictions(model: Path, content: Callable[[], 
     assert odd == plain
 
 
+def test_decimal_commas_give_the_same_metric_and_are_remembered(model: Path) -> None:
+    Path("odd.csv").write_text(TEXT.replace(",", ";").replace(".", ","))
+    _run("fit", "--points", "odd.csv", "--pairs", "pairs.csv", "--decimal", ",", "-o", "odd")
+    np.testing.assert_array_equal(cf.load("odd").matrix, cf.load(model).matrix)
+    points = ("--points", "points.csv")
+    expected = _predicted(model), _run("transform", "-m", model, *points)
+    assert (_predicted(Path("odd"), "odd.csv"), _run("transform", "-m", "odd", "--points", "odd.csv")) == expected
+    assert _run("transform", "-m", "odd", *points, "--decimal", ".") == expected[1]
+    assert _run("transform", "-m", model, "--points", "odd.csv", "--decimal", ",") == expected[1]
+    assert "or set --decimal . for decimal points." in _refusal("transform", "-m", "odd", *points)
+
+
 def test_a_gzip_file_of_two_members_is_read_whole(model: Path) -> None:
     Path("odd.csv.gz").write_bytes(gzip.compress(TEXT[:500].encode()) + gzip.compress(TEXT[500:].encode()))
     assert _predicted(model, "odd.csv.gz") == _predicted(model)

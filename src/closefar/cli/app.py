@@ -612,7 +612,7 @@ def classes(
     label: str | None = option("Column of class labels. Default: 'label' or 'labels'.", "COLUMN"),
     id: str | None = option("Column of point ids. Default: 'id', else row numbers.", "COLUMN"),
     na_values: list[str] | None = option(*NA_VALUES),
-    decimal: str = option(*DECIMAL, default="."),
+    decimal: str | None = option(*DECIMAL),
     wrong_share: str = option("Share of wrong labels, or estimate; 0 trusts all labels.", "SHARE", default="estimate"),
     units: Units = option(
         "Plain distance of neighbours: each column in its own unit, or all in one; auto tries both.", default=Units.auto
@@ -653,7 +653,7 @@ def classes(
         of_pairs = replace(Model.of(learner.pair_learner_, table, files.source()), is_single=False)
         contents: dict[Path, Any] = {out: of_pairs.to_bytes()}
         if neighbours is not None:
-            names = {"id": files.id, "na_values": files.source().na_values}
+            names = {"id": files.id, "na_values": files.source().na_values, "decimal": files.decimal}
             contents[neighbours] = Model(learner.neighbour_metric_, (), table.encoding, names, False, None).to_bytes()
         if suspicious is not None:
             contents[suspicious] = lambda file: write_table(_suspicious(learner, table), named(suspicious, TABLE), file)
@@ -983,7 +983,7 @@ def transform(
     replacing: Replacing,
     model: Path = MODEL_FILE,
     out: Path | None = TABLE_FILE,
-    decimal: str = option(*DECIMAL, default="."),
+    decimal: str | None = option(*DECIMAL),
 ) -> None:
     """Map points to coordinates in which the learned distance is Euclidean.
 

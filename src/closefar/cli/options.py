@@ -90,7 +90,7 @@ FILES_PANEL = "Data: --points and --pairs, or one of them; --comparisons beside 
 POINTS = ("Table with one row per point; - is standard input.", "FILE")
 _ID = ("Column of point ids. Default: 'id', else the first column.", "COLUMN")
 NA_VALUES = ("Further words for a missing value, such as ?,-999. May be repeated.", "A,B,...")
-DECIMAL = ("Decimal mark of numbers in text files: . or ,", "CHARACTER")
+DECIMAL = ("Decimal mark of numbers in text files: . or , Default: that of the model, else a point.", "CHARACTER")
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class Files:
         "Column of groups kept together in cross-validation, such as patients. Default: by shared points.", "COLUMN"
     )
     na_values: list[str] | None = option(*NA_VALUES)
-    decimal: str = option(*DECIMAL, default=".")
+    decimal: str | None = option(*DECIMAL)
 
     def __post_init__(self) -> None:
         """Take judgements that `closefar label` recorded for pairs or comparisons, which they are."""

@@ -15,7 +15,7 @@ from closefar.model import Metric, ModelFileError
 from closefar.model.metric import contents_of, load_with_header
 from closefar.model.modelfile import check, encode
 from closefar.plain import to_jsonable
-from closefar.tables import Encoding, Pairs, Source, labels_of, open_table, others_of
+from closefar.tables import Encoding, Pairs, Source, labels_of, others_of
 
 # Fits and learners need scikit-learn, which is slow to import: only functions that make one import them.
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _ROLES: dict[str, Any] = dict.fromkeys(_COLUMNS, str | None) | {
     "sides": tuple[str, str] | None,
     "compared": tuple[str, ...] | None,
     "na_values": tuple[str, ...] | None,
+    "decimal": str | None,
 }
 
 
@@ -142,8 +143,14 @@ class Model:
 
     def source(self, given: Source) -> Source:
         """The roles of columns: as in the fit, unless others are given or those columns are missing."""
+        given = replace(
+            given,
+            sides=given.sides or self.names.get("sides"),
+            na_values=given.na_values or self.names.get("na_values") or (),
+            decimal=self.names.get("decimal") if given.decimal is None else given.decimal,
+        )
         in_points, in_pairs, in_comparisons, in_judgements = (
-            () if path is None else open_table(path).names
+            () if path is None else given.open(path).names
             for path in (given.points, given.pairs, given.comparisons, given.judgements)
         )
         labelled = (*(in_pairs or in_comparisons or in_points), *in_judgements)
@@ -158,8 +165,7 @@ class Model:
         compared = self.names.get("compared") or ()
         if given.compared is None and set(compared) <= set(in_comparisons):
             roles["compared"] = compared or None
-        na_values = given.na_values or self.names.get("na_values") or ()
-        return replace(given, sides=given.sides or self.names.get("sides"), na_values=na_values, **roles)
+        return replace(given, **roles)
 
     @property
     def summary(self) -> str | None:

@@ -6,11 +6,10 @@ from closefar.tables.encoding import Encoding
 from closefar.tables.errors import TableError
 from closefar.tables.files import Table, open_table, read_table
 from closefar.tables.large_files import Pairs, labels_of, others_of, read_or_open_pairs, read_or_open_points
-from closefar.tables.pairs import PairTable, RawPoints, read_pairs, read_points, read_raw_points
+from closefar.tables.pairs import PairTable, read_pairs, read_points, read_raw_points
 from closefar.tables.recorded import (
     RecordedAnswers,
     check_recorded,
-    connect_to_read,
     create_recorded,
     fingerprint_columns,
     is_recorded,
@@ -34,13 +33,11 @@ __all__ = [
     "PairFile",
     "PairTable",
     "Pairs",
-    "RawPoints",
     "RecordedAnswers",
     "Source",
     "Table",
     "TableError",
     "check_recorded",
-    "connect_to_read",
     "create_recorded",
     "csv_parts",
     "encode_table",

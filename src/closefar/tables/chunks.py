@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,8 +18,8 @@ from closefar.tables.delimited import DelimitedFile, LostTextError
 from closefar.tables.encoding import Encoding, Number
 from closefar.tables.errors import TEXT_SUFFIXES, Place, TableError, UnreadableError, counted, without_values
 from closefar.tables.files import ParquetFile, loading
-from closefar.tables.inputs import Input, Unchanged
-from closefar.tables.source import Roles, Source, Stacked, place_of_sides
+from closefar.tables.inputs import Input, check_unchanged
+from closefar.tables.source import Roles, Source
 from closefar.tables.values import MissingValues, are_finite
 
 MOST_BYTES = 1 << 30  # of numbers in double precision that are read whole; reading takes two to three times as much
@@ -129,25 +128,6 @@ def _room_on_disk(path: str) -> Iterator[None]:
         ) from error
 
 
-class FileColumns(Mapping[str, NDArray[Any]]):
-    """The columns of a file, of which the one that is asked for is read; rows that are not kept are left out."""
-
-    def __init__(self, file: ParquetFile, roles: Roles, kept: NDArray[np.int64]) -> None:
-        self._file, self._roles = file, roles
-        self._kept = None if len(kept) == file.n_rows else kept
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        column = self._file.read([name], self._roles.own_texts)[name]
-        values: NDArray[Any] = column if self._kept is None else column[self._kept]
-        return values
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._roles.own)
-
-    def __len__(self) -> int:
-        return len(self._roles.own)
-
-
 class TableChunks:
     """The differences of pairs, or single points, of a Parquet file: arrays of shape (d, m).
 
@@ -226,12 +206,8 @@ class TableChunks:
             name: self._file.converted(batch.column(name), name, as_text=name in texts)[kept]
             for name in self._roles.own
         }
-        sides = self._roles.sides
-        if sides is None:
-            return self._encoding.apply_to_part(columns, place=replace(self._file.place, rows=row + kept))
-        place = place_of_sides(self._file.place, row + kept, sides)
-        stacked = self._encoding.apply_to_part(Stacked(columns, sides), place=place)
-        return stacked.reshape(len(kept), 2, -1)
+        points = self._encoding.apply_to_part(*self._roles.stacked(columns, self._file.place, row + kept))
+        return points if self._roles.sides is None else points.reshape(len(kept), 2, -1)
 
 
 def _fits_single(kind: np.dtype[Any] | None) -> bool:
@@ -254,7 +230,7 @@ class NumpyChunks:
         source.check()
         self.path = source.name
         self.place = Place(self.path, first_row=0)
-        self._unchanged = Unchanged([source])
+        self._stamps = {source: source.stamp()}
         with loading(self.path):
             mapped = np.load(self.path, mmap_mode="r", allow_pickle=False)
         self._stored: np.dtype[Any] = mapped.dtype
@@ -293,14 +269,6 @@ class NumpyChunks:
                 self._check_finite(chunk, row)
             yield (chunk if chunk.ndim == 2 else chunk[:, 0] - chunk[:, 1]).T
 
-    def read(self, names: Sequence[str]) -> dict[str, FloatArray]:
-        """Read some columns of an array (n, d), in double precision."""
-        if not names:
-            return {}
-        at = [self.names.index(name) for name in names]
-        columns = np.concatenate([chunk[:, at] for _, chunk in self._chunks(0)]).astype(np.float64, copy=False)
-        return dict(zip(names, columns.T, strict=True))
-
     def points(self) -> Iterator[FloatArray]:
         """Yield the array some rows at a time, in double precision."""
         for _, chunk in self._chunks(0):
@@ -311,7 +279,7 @@ class NumpyChunks:
 
     def _chunks(self, start: int) -> Iterator[tuple[int, NDArray[Any]]]:
         """The array, the number of the first row before each part of it."""
-        self._unchanged.check()
+        check_unchanged(self._stamps)
         n, is_every = self._array_shape[0], len(self.used) == len(self.names)
         try:
             with open(self.path, "rb") as file:

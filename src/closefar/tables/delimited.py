@@ -19,22 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.errors import setting
-from closefar.tables.errors import Place, TableError, counted, listed, quoted
+from closefar.tables import arrow
+from closefar.tables.arrow import pc
+from closefar.tables.errors import Place, TableError, counted, listed, quote
 from closefar.tables.inputs import Input
-from closefar.tables.values import (
-    BOOLEAN_WORDS,
-    MissingValues,
-    chained,
-    exact_integers,
-    fixed_width,
-    has_text,
-    is_number,
-    load_arrow,
-    release_memory,
-    shared_texts,
-    trimmed,
-    without,
-)
+from closefar.tables.values import BOOLEAN_WORDS, MissingValues, is_number
 
 _BLOCK_BYTES = 1 << 22  # parsed at a time, 4 MiB, and the longest row; 16 MiB took a third more CPU on a million rows
 _SAMPLE_LINES = 20  # enough to see which separator splits all rows evenly
@@ -66,7 +55,7 @@ class DelimitedFile:
     def __init__(self, source: Input, missing: MissingValues, decimal: str = ".") -> None:
         self.path = source.name
         self._source, self.missing, self._decimal = source, missing, decimal
-        self._arrow = load_arrow(self.path)
+        self._arrow = arrow.require(self.path)
         self._layout = _find_layout(source, decimal)
         self.names = self._layout.names
         self.place = Place(self.path, first_row=self._layout.first_row)
@@ -83,12 +72,12 @@ class DelimitedFile:
                 break
             except LostTextError:
                 continue
-        columns = {name: chained([table.column(name) for table in tables]) for name in wanted}
+        columns = {name: arrow.chained([table.column(name) for table in tables]) for name in wanted}
         del tables  # so that a column can go when its array is made
         found = {}
         for name in wanted:
             found[name] = self._column(columns.pop(name), name, as_text=name in as_text, is_id=name in as_ids)
-        release_memory()
+        arrow.release_memory()
         return found
 
     def tables(self, wanted: list[str], as_text: Collection[str]) -> Iterator[Any]:
@@ -124,7 +113,7 @@ class DelimitedFile:
         words = _with_point(strings, self._decimal)
         for is_trimmed in (False, True):
             if is_trimmed:
-                words = trimmed(self._unquoted(words), self.missing.words)
+                words = arrow.trimmed(self._unquoted(words), self.missing.words)
             try:
                 numbers = words.cast(double)
             except self._arrow.ArrowInvalid:
@@ -138,15 +127,13 @@ class DelimitedFile:
 
     def _words(self, strings: Any, name: str, as_text: Collection[str]) -> Any:
         words = self._unquoted(strings)
-        if has_text(words, "+"):
+        if arrow.has_text(words, "+"):
             self._with_plus.add(name)
-        words = trimmed(words, self.missing.without_signs.words)
+        words = arrow.trimmed(words, self.missing.without_signs.words)
         return words if name in as_text or self._decimal == "." else self._pointed(words, name)
 
     def _unquoted(self, strings: Any) -> Any:
         """The strings, without the quotes of those that stand in quotes after a space."""
-        import pyarrow.compute as pc
-
         if not self._has_spaced_quotes:
             return strings
         in_quotes = r'(?s)^ +"(.*)" *$'
@@ -155,15 +142,15 @@ class DelimitedFile:
 
     def _pointed(self, words: Any, name: str) -> Any:
         """The words of a column of numbers and text, its numbers with a decimal point."""
-        import pyarrow.compute as pc
-
         numbers = r"^[+-]?\d*%s\d*(e[+-]?\d+)?$"
         other = words.filter(pc.match_substring_regex(words, numbers % r"\.", ignore_case=True))
         if len(other):
             raise TableError(
-                f"{self.path}: column {quoted(name)} has {quoted(other[0].as_py())}, with a decimal point, although "
+                f"{self.path}: column {quote(name)} has {quote(other[0].as_py())}, with a decimal point, although "
                 + setting(decimal=self._decimal)
-                + " is set. Write all numbers alike, without other separators."
+                + " is set. Write all numbers alike, without other separators, or set "
+                + setting(decimal=".")
+                + " for decimal points."
             )
         are_numbers = pc.match_substring_regex(words, numbers % self._decimal, ignore_case=True)
         return pc.if_else(are_numbers, _with_point(words, self._decimal), words)
@@ -171,13 +158,13 @@ class DelimitedFile:
     def _column(self, column: Any, name: str, *, as_text: bool, is_id: bool) -> Any:
         """A column of one of the kinds of `closefar.tables.values`, or ids as strings or integers of pyarrow."""
         if str(column.type) == "double":
-            return self.missing.in_numbers(fixed_width(column, np.float64, np.nan))
+            return self.missing.in_numbers(arrow.fixed_width(column, np.float64, np.nan))
         words = self.missing_in(name).words
         if is_id:
-            ids = without(column, words)
-            integers = exact_integers(ids)
+            ids = arrow.without(column, words)
+            integers = arrow.exact_integers(ids)
             return ids if integers is None else integers
-        texts = shared_texts(column, words)
+        texts = arrow.shared_texts(column, words)
         return texts if as_text else _booleans(texts)
 
     def _batches(self, wanted: list[str]) -> Iterator[Any]:
@@ -215,7 +202,7 @@ class DelimitedFile:
             self._refuse_fault()
         if trouble:
             raise TableError(
-                f"{self.path} can't be split into columns: {quoted(trouble)}. Check its quotes, and that no row has "
+                f"{self.path} can't be split into columns: {quote(trouble)}. Check its quotes, and that no row has "
                 f"more than {_BLOCK_BYTES >> 20} MiB."
             ) from trouble
 
@@ -290,8 +277,6 @@ def _wait_until_free(content: _Content) -> None:
 
 def _with_point(strings: Any, decimal: str) -> Any:
     """Numbers with a decimal point; those that had one where it should be a comma become text."""
-    import pyarrow.compute as pc
-
     if decimal == ".":
         return strings
     return pc.replace_substring(pc.replace_substring(strings, ".", "_"), decimal, ".")
@@ -299,8 +284,6 @@ def _with_point(strings: Any, decimal: str) -> Any:
 
 def _has_nan(numbers: Any) -> bool:
     """Whether a column of numbers has NaN beside null: pyarrow reads "nan(x)" as a number, Python does not."""
-    import pyarrow.compute as pc
-
     total = pc.sum(numbers).as_py()  # NaN as well where plus and minus infinity are in it
     return total is not None and bool(total != total and pc.any(pc.is_nan(numbers)).as_py())
 
@@ -351,7 +334,7 @@ def _find_layout(source: Input, decimal: str) -> _Layout:
     width = fitness[separator][2]
     if len(names) == 1 < width:
         raise TableError(
-            f"{path}: row {row} must name the columns; it has a single name, {quoted(names[0])}, above rows of {width} "
+            f"{path}: row {row} must name the columns; it has a single name, {quote(names[0])}, above rows of {width} "
             f"fields (separator {separator!r}). Remove what stands above the column names, or begin it with #."
         )
     _check_names(path, row, names)
@@ -410,7 +393,7 @@ def _check_names(path: str, row: int, names: list[str]) -> None:
     numbered = names == [str(number) for number in range(len(names))]  # as pandas names them
     if all(map(is_number, names)) and not numbered:
         raise TableError(
-            f"{path}: row {row} must name the columns; it has only numbers, the first is {quoted(names[0])}. Add a row "
+            f"{path}: row {row} must name the columns; it has only numbers, the first is {quote(names[0])}. Add a row "
             "of column names at the top."
         )
     repeated = [name for name, count in Counter(names).items() if count > 1]

@@ -7,21 +7,21 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
 from closefar.errors import Sentence, joined, setting
-from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted, refuse_unknown
+from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quote, refuse_unknown
 from closefar.tables.values import (
     BOOLEAN_WORDS,
     MissingValues,
     are_finite,
+    are_missing,
     codes_of,
     distinct,
-    is_missing,
     is_number,
     standard_column,
     to_text,
@@ -63,10 +63,12 @@ _FORMATTED_NUMBER = re.compile(rf"(?i)(?P<currency>[$€£¥]?) ?{_NUMBER}(?P<un
 class Column:
     """A column that is used, and how its values become the numbers of one or more features."""
 
-    kind: ClassVar[str]
-    is_text: ClassVar[bool] = False  # whether it is read as it is written
-
     name: str
+
+    @property
+    def kind(self) -> str:
+        """What it is called in a model file."""
+        return type(self).__name__.lower()
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -92,15 +94,13 @@ class Column:
         first = int(wrong[0])
         return TableError(
             f"{place.path}: {place.column(self.name, first)} must hold {rule}; {len(wrong):,} of its values are not, "
-            f"the first is {quoted(to_text(values[first : first + 1])[0])} in {place.row(first)}. " + remedy
+            f"the first is {quote(to_text(values[first : first + 1])[0])} in {place.row(first)}. " + remedy
         )
 
 
 @dataclass(frozen=True)
 class Number(Column):
     """A column of numbers, which stay as they are; the median is None where the training data is not known."""
-
-    kind: ClassVar[str] = "number"
 
     median: float | None
 
@@ -135,8 +135,6 @@ class Number(Column):
 class Boolean(Column):
     """A column of true and false, which become 1 and 0."""
 
-    kind: ClassVar[str] = "boolean"
-
     usual: bool
 
     def __post_init__(self) -> None:
@@ -159,7 +157,7 @@ class Boolean(Column):
             texts = to_text(values)
             known = {text: float(BOOLEAN_WORDS.get(text.lower(), np.nan)) if text else np.nan for text in set(texts)}
             ones = np.fromiter(map(known.__getitem__, texts), dtype=np.float64, count=len(texts))
-        wrong = np.flatnonzero(np.isnan(ones) & ~is_missing(values))
+        wrong = np.flatnonzero(np.isnan(ones) & ~are_missing(values))
         if len(wrong):
             raise self._wrong(wrong, values, place, "true or false, as in the training data")
         return ones[:, None]
@@ -168,8 +166,6 @@ class Boolean(Column):
 @dataclass(frozen=True)
 class _Words(Column):
     """A column of categories, which are known."""
-
-    is_text: ClassVar[bool] = True
 
     values: tuple[str, ...]
 
@@ -187,11 +183,15 @@ class _Words(Column):
             first, count = int(unknown[0]), counted(len(unknown), "such value")
             remedy = "Correct them, or use " + setting(unseen="average") + " to encode them as the training mean."
             raise TableError(
-                f"{place.path}: {place.column(self.name, first)} has the value {quoted(texts[first])} in "
+                f"{place.path}: {place.column(self.name, first)} has the value {quote(texts[first])} in "
                 f"{place.row(first)}, which is none of the known categories {listed(self.values)} ({count} in total). "
                 + remedy
             )
         return codes
+
+    def _looked_up(self, codes: NDArray[np.int64], numbers: FloatArray, mean: Sequence[float]) -> FloatArray:
+        """The numbers of each code; those of the last two rows are of categories that are unseen, or missing."""
+        return np.vstack([numbers, mean, np.full(numbers.shape[1], np.nan)])[codes]
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,6 @@ class Category(_Words):
     shares : tuple of float
         The share of each category but the reference in the training data.
     """
-
-    kind: ClassVar[str] = "category"
 
     shares: tuple[float, ...]
 
@@ -238,11 +236,8 @@ class Category(_Words):
         return cls(name, (known[reference], *(known[code] for code in others)), shares)
 
     def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
-        codes = self._codes(values, place, unseen)
-        ones = np.equal(codes[:, None], np.arange(1, len(self.values))).astype(np.float64)
-        ones[codes == -1] = np.nan
-        ones[codes == _UNSEEN_CODE] = self.shares
-        return ones
+        codes, n = self._codes(values, place, unseen), len(self.values)
+        return self._looked_up(codes, np.eye(n)[:, 1:], self.shares)
 
 
 @dataclass(frozen=True)
@@ -259,8 +254,6 @@ class Ordinal(_Words):
     mean : float
         The mean of its numbers in the training data.
     """
-
-    kind: ClassVar[str] = "ordinal"
 
     usual: str
     mean: float
@@ -284,14 +277,11 @@ class Ordinal(_Words):
         return cls(name, tuple(order), order[int(np.argmax(np.bincount(known)))], float(np.mean(known)))
 
     def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
-        codes = self._codes(values, place, unseen)
-        numbers = codes.astype(np.float64)
-        numbers[codes == -1] = np.nan
-        numbers[codes == _UNSEEN_CODE] = self.mean
-        return numbers[:, None]
+        codes, n = self._codes(values, place, unseen), len(self.values)
+        return self._looked_up(codes, np.arange(n, dtype=np.float64)[:, None], [self.mean])
 
 
-COLUMN_KINDS: dict[str, type[Column]] = {cls.kind: cls for cls in (Number, Boolean, Category, Ordinal)}
+COLUMN_KINDS: dict[str, type[Column]] = {cls.__name__.lower(): cls for cls in (Number, Boolean, Category, Ordinal)}
 
 
 def _is_finite(value: Any) -> bool:
@@ -332,16 +322,16 @@ def _learn_column(
             choice = "or use " + categorical + " if they are categories", "or " + drop + " to leave them out."
             raise TableError(
                 f"{place.path}: {place.column(name)} has numbers, dates or times that are not written as plain "
-                f"numbers, such as {quoted(known[0])}. Write them without units and separators (dates as days since a "
+                f"numbers, such as {quote(known[0])}. Write them without units and separators (dates as days since a "
                 "reference date), " + joined((commas, *choice), ", ")
             )
-    n_values, most = int(np.sum(~is_missing(values))), _MOST_NAMED_CATEGORIES if is_categorical else _MOST_CATEGORIES
+    n_values, most = int(np.sum(~are_missing(values))), _MOST_NAMED_CATEGORIES if is_categorical else _MOST_CATEGORIES
     are_ids = not is_categorical and len(known) >= _FEWEST_IDS and len(known) > _SHARE_OF_IDS * n_values
     if len(known) > most or are_ids:
         merge = "merge some of its categories." if is_categorical else "use " + categorical + " for categories."
         raise TableError(
             f"{place.path}: {place.column(name)} has {len(known):,} distinct texts in {n_values:,} values, such as "
-            f"{quoted(known[0])}, so it looks like an id or free text. Leave it out with " + drop + ", or " + merge
+            f"{quote(known[0])}, so it looks like an id or free text. Leave it out with " + drop + ", or " + merge
         )
     return Category.learn(name, values, known)
 
@@ -363,7 +353,7 @@ def _mixed(
     words = comma + ", add words for missing values to " + setting("na_values") + ", or use " + categorical
     return TableError(
         f"{place.path}: {place.column(name, wrong[0])} mixes numbers and text: {counted(len(wrong), 'value')} "
-        f"{'is not a number' if is_one else 'are not numbers'}, the first is {quoted(first)} in "
+        f"{'is not a number' if is_one else 'are not numbers'}, the first is {quote(first)} in "
         f"{place.row(wrong[0])}. Correct {them}" + words + " to treat all values as categories."
     )
 
@@ -429,7 +419,7 @@ class Encoding:
     @property
     def text_names(self) -> tuple[str, ...]:
         """Those of the columns that are read as they are written."""
-        return tuple(column.name for column in self.columns if column.is_text)
+        return tuple(column.name for column in self.columns if isinstance(column, _Words))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -527,7 +517,7 @@ class Encoding:
             )
         return self._numbers(table), table.dropped
 
-    def apply_to_part(self, columns: Mapping[str, Any], *, place: Place) -> FloatArray:
+    def apply_to_part(self, columns: Mapping[str, Any], place: Place) -> FloatArray:
         """Encode some rows of a table, none of which is to be left out; what is filled in is not warned of."""
         return self._numbers(self._rows(columns, place))
 
@@ -623,7 +613,7 @@ class _Rows:
         lacking = np.zeros(len(self.read(names[0])), dtype=bool)
         for name in names:
             column = self.read(name)
-            if not are_finite(column) and (mask := is_missing(column)).any():
+            if not are_finite(column) and (mask := are_missing(column)).any():
                 lacking |= mask
                 self.counts[name] = int(mask.sum())
             if visit is not None and self.counts.get(name) == len(lacking):
@@ -720,7 +710,7 @@ class Features:
         for name in (*(self.columns or ()), *(self.needed or ())):
             if name in taken:
                 raise TableError(
-                    f"{place.path}: column {quoted(name)} holds the {taken[name]}s, so it can't be a feature as well. "
+                    f"{place.path}: column {quote(name)} holds the {taken[name]}s, so it can't be a feature as well. "
                     "Set " + setting(taken[name]) + " to another column."
                 )
         free = [name for name in found if name not in taken]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,23 +52,18 @@ def not_a_column(path: str, name: str, error: Exception, *, is_id: bool) -> Tabl
     else:
         what = f"holds neither numbers nor text: {error}"
     without = "" if is_id else ", or fit without it (" + setting(drop=[name]) + ")"
-    return TableError(f"{path}: column {quoted(name)} {what}. Convert it" + without + ".")
+    return TableError(f"{path}: column {quote(name)} {what}. Convert it" + without + ".")
 
 
-def quoted(value: Any) -> str:
+def quote(value: Any) -> str:
     """The value in quotes with control characters escaped, cut where it is long."""
     text = repr(str(value))
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}...'"
 
 
-def argument(name: str) -> str:
-    """The name of a column as it is written after an option."""
-    return name if re.fullmatch(r"[\w.+-]+", name) else quoted(name)
-
-
 def listed(values: Iterable[Any], most: int = _MOST_LISTED) -> str:
     """The values in quotes with commas, and how many more there are."""
-    texts = [quoted(value) for value in values]
+    texts = [quote(value) for value in values]
     shown = ", ".join(texts[:most])
     return shown if len(texts) <= most else f"{shown} and {len(texts) - most:,} more"
 
@@ -153,9 +147,9 @@ class Place:
     def column(self, name: str, index: int | None = None) -> str:
         """The words for the column, where the value at `index` stands if one is given."""
         if self.sides is None:
-            return f"column {quoted(name)}"
+            return f"column {quote(name)}"
         left, right = (side[name] for side in self.sides)
         if index is None:
-            return f"columns {quoted(left)} and {quoted(right)}"
+            return f"columns {quote(left)} and {quote(right)}"
         position = index if self.rows is None else int(self.rows[index])
-        return f"column {quoted((left, right)[position % 2])}"
+        return f"column {quote((left, right)[position % 2])}"

@@ -15,32 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.errors import setting
+from closefar.tables import arrow
 from closefar.tables.delimited import DelimitedFile
 from closefar.tables.errors import (
     TEXT_SUFFIXES,
     Place,
     TableError,
+    counted,
     listed,
     not_a_column,
-    quoted,
+    quote,
     refuse_unknown,
     too_large,
     without_values,
 )
-from closefar.tables.ids import as_id_column
-from closefar.tables.inputs import PARQUET_SUFFIXES, Input, Unchanged
-from closefar.tables.recorded import SIGNATURE, RecordedFile, is_recorded
-from closefar.tables.values import (
-    MissingValues,
-    decoded,
-    load_arrow,
-    numbers_of,
-    release_memory,
-    shared_texts,
-    standard_column,
-    texts_of,
-    to_text,
-)
+from closefar.tables.inputs import PARQUET_SUFFIXES, Input, check_unchanged
+from closefar.tables.recorded import SIGNATURE, is_recorded, note_unsure, read_recorded, recorded_columns
+from closefar.tables.values import MissingValues, standard_column, to_text
 
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # pandas' row numbers, which nobody measured
 _PAGE_BYTES = 1 << 16  # read at a time, 64 KiB, so that a row group is never in memory as a whole
@@ -166,7 +157,7 @@ class ParquetFile:
         self.place = place or Place(source.name, first_row=0)
         self._missing = missing
         parts = source.parts()
-        self._unchanged = Unchanged(parts)
+        self._stamps = {part: part.stamp() for part in parts}
         self._schema, self._groups = self._look(parts)
         self.names = [name for name in self._schema.names if not _PANDAS_INDEX.fullmatch(name)]
         if len(set(self.names)) < len(self.names) or not all(self.names):
@@ -182,7 +173,7 @@ class ParquetFile:
 
     @property
     def _arrow(self) -> Any:
-        return load_arrow(self.path)
+        return arrow.require(self.path)
 
     @property
     def n_rows(self) -> int:
@@ -228,7 +219,7 @@ class ParquetFile:
         part, first, _ = groups[0]
         piece, is_whole = copy(self), len(groups) == sum(group[0] is part for group in self._groups)
         piece.place = Place(part.name if is_whole else f"{part.name}, from row group {first} on", first_row=0)
-        piece._unchanged, piece._groups = self._unchanged.only(part), groups
+        piece._stamps, piece._groups = {part: self._stamps[part]}, groups
         return piece
 
     def number_type(self, name: str) -> np.dtype[Any] | None:
@@ -236,10 +227,6 @@ class ParquetFile:
         types, kind = self._arrow.types, self._schema.field(name).type
         is_plain = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
         return np.dtype(kind.to_pandas_dtype()) if is_plain and not self._missing.has_numbers else None
-
-    def release_memory(self) -> None:
-        """Return what pyarrow keeps for columns that were read as a whole."""
-        release_memory()
 
     def close(self) -> None:
         """Nothing is open between passes."""
@@ -249,14 +236,14 @@ class ParquetFile:
         missing, types = self._missing_in(name), self._arrow.types
         try:
             if is_id:
-                return as_id_column(column, missing.words)
-            column = decoded(column if hasattr(column, "chunks") else self._arrow.chunked_array([column]))
+                return arrow.as_id_column(column, missing.words)
+            column = arrow.decoded(column if hasattr(column, "chunks") else self._arrow.chunked_array([column]))
             is_boolean = types.is_boolean(column.type)
             if types.is_string(column.type):
-                return shared_texts(column, missing.words)
+                return arrow.shared_texts(column, missing.words)
             if is_boolean and not as_text and not column.null_count:
                 return np.asarray(column.to_numpy())
-            return missing.in_column(texts_of(column) if as_text or is_boolean else numbers_of(column))
+            return missing.in_column(arrow.texts_of(column) if as_text or is_boolean else arrow.numbers_of(column))
         except TypeError as error:
             raise not_a_column(self.path, name, error, is_id=is_id) from error
 
@@ -282,7 +269,7 @@ class ParquetFile:
 
     def _row_groups(self, first: int = 0) -> Iterable[tuple[Input, list[int]]]:
         """The numbers of the row groups of each file, from a row group on; the files must be as they were."""
-        self._unchanged.check()
+        check_unchanged(self._stamps)
         found: dict[Input, list[int]] = {}
         for part, group, _ in self._groups[first:]:
             found.setdefault(part, []).append(group)
@@ -307,7 +294,33 @@ class ParquetFile:
             ) from error
 
 
-class NumpyFile:
+class _ArrayFile:
+    """Arrays as columns."""
+
+    path: str
+    names: list[str]
+    _missing: MissingValues
+    _columns: dict[str, NDArray[Any]]
+
+    def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
+        """Return these columns; those `as_text` become text, 17 as "17", and those `as_ids` integers or pyarrow's."""
+        found = {}
+        for name in self.names:
+            is_id, column = name in as_ids, self._columns[name]
+            try:
+                if is_id:
+                    arrow.require(self.path)
+                    is_integer = column.dtype.kind == "i"  # not copied, as row numbers of points are not joined
+                    found[name] = column if is_integer else arrow.as_id_column(column, self._missing.words)
+                elif name in only:
+                    column = to_text(column) if name in as_text else standard_column(column)
+                    found[name] = np.array(self._missing.in_column(column))  # a copy, because the file may change
+            except (TypeError, UnicodeDecodeError) as error:
+                raise not_a_column(self.path, name, error, is_id=is_id) from error
+        return found
+
+
+class NumpyFile(_ArrayFile):
     """The arrays of a .npy or .npz file as columns; nothing in them is ever executed."""
 
     def __init__(self, source: Input, missing: MissingValues) -> None:
@@ -315,7 +328,7 @@ class NumpyFile:
         self.place = Place(self.path, first_row=0)
         self._missing = missing
         self.first_column_may_be_ids = False
-        self._columns: dict[str, NDArray[Any]] = {}
+        self._columns = {}
         loaded = _load(source)
         if isinstance(loaded, dict):
             self._add_named(loaded)
@@ -323,27 +336,11 @@ class NumpyFile:
             self._add_array(loaded)
         lengths = {len(column) if column.ndim == 1 else -1 for column in self._columns.values()}
         if len(lengths) > 1 or -1 in lengths:
-            found = ", ".join(f"{quoted(name)} {column.shape}" for name, column in list(self._columns.items())[:10])
+            found = ", ".join(f"{quote(name)} {column.shape}" for name, column in list(self._columns.items())[:10])
             raise TableError(f"{self.path}: all arrays must have the same length, one value per row; got {found}.")
         if lengths in (set(), {0}):
             raise without_values(self.path, len(self._columns))
         self.names = list(self._columns)
-
-    def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
-        """Return these columns; those `as_text` become text, 17 as "17", and those `as_ids` pyarrow's."""
-        found = {}
-        for name in self.names:
-            is_id, column = name in as_ids, self._columns[name]
-            try:
-                if is_id:
-                    load_arrow(self.path)
-                    found[name] = as_id_column(column, self._missing.words)
-                elif name in only:
-                    column = to_text(column) if name in as_text else standard_column(column)
-                    found[name] = np.array(self._missing.in_column(column))  # a copy, because the file may change
-            except (TypeError, UnicodeDecodeError) as error:
-                raise not_a_column(self.path, name, error, is_id=is_id) from error
-        return found
 
     def _add_named(self, arrays: dict[str, NDArray[Any]]) -> None:
         wide = [name for name, array in arrays.items() if array.ndim >= 2]
@@ -384,8 +381,28 @@ class NumpyFile:
 
     def _add(self, name: str, column: NDArray[Any]) -> None:
         if not name or name in self._columns:
-            raise TableError(f"{self.path} has column {quoted(name)} more than once, or without a name. Rename it.")
+            raise TableError(f"{self.path} has column {quote(name)} more than once, or without a name. Rename it.")
         self._columns[name] = column
+
+
+class RecordedFile(_ArrayFile):
+    """The judgements in a file that `closefar label` wrote, without those who can't say."""
+
+    first_column_may_be_ids = False
+
+    def __init__(self, source: Input, missing: MissingValues) -> None:
+        self.path = source.name
+        self.place = Place(self.path, first_row=0)
+        self._missing = missing
+        answers = read_recorded(source)
+        self.about, self.ids = answers.about, answers.ids
+        self._columns = recorded_columns(answers)
+        n_left, n_unsure = len(self._columns["time"]), len(answers) - len(self._columns["time"])
+        if n_left == 0:
+            unsure = f" but {counted(n_unsure, 'answer')} of can't say" if n_unsure else ""
+            raise TableError(f"{self.path} has no judgements{unsure} yet. Judge something with `closefar label`.")
+        self.notes = note_unsure(n_unsure, len(answers))
+        self.names = list(self._columns)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import BinaryIO, cast
@@ -163,26 +163,14 @@ class InputList(Input):
         return list(self._parts) if len(self._parts) > 1 else self._parts[0].parts()
 
 
-class Unchanged:
-    """Files as they were when they were opened, to which every later pass is held."""
-
-    def __init__(self, files: Sequence[Input]) -> None:
-        self._stamps = {file: file.stamp() for file in files}
-
-    def only(self, file: Input) -> Unchanged:
-        """The same for one of the files."""
-        one = Unchanged(())
-        one._stamps = {file: self._stamps[file]}
-        return one
-
-    def check(self) -> None:
-        """Refuse a file that was written since then."""
-        for file, stamp in self._stamps.items():
-            if file.stamp() != stamp:
-                raise UnreadableError(
-                    f"{file.name} has changed since it was opened, so its rows are no longer the same. "
-                    "Open it again when it is complete."
-                )
+def check_unchanged(stamps: Mapping[Input, tuple[int, int] | None]) -> None:
+    """Refuse a file that was written since it was opened, when it had this stamp."""
+    for file, stamp in stamps.items():
+        if file.stamp() != stamp:
+            raise UnreadableError(
+                f"{file.name} has changed since it was opened, so its rows are no longer the same. "
+                "Open it again when it is complete."
+            )
 
 
 @contextmanager

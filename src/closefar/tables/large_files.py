@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 Pairs: TypeAlias = "PairTable | PairFile"  # in memory, or in a file
 
 
-def read_or_open_pairs(source: Source, *, encoding: Encoding | None = None, labelled: bool, **options: Any) -> Pairs:
+def read_or_open_pairs(source: Source, *, labelled: bool, **options: Any) -> Pairs:
     """Read pairs as `read_pairs` does or, of a file that is too large to be held in memory, open them.
 
     That is one whose numbers take more than a gigabyte, or an eighth of the memory of the machine.
     """
     if not is_large(source):
-        return read_pairs(source, encoding=encoding, labelled=labelled, **options)
+        return read_pairs(source, labelled=labelled, **options)
     from closefar.tables.opened import open_source  # rows of the learner, which take a second to import
 
-    return open_source(source, Features(encoding, **options), labelled=labelled)
+    return open_source(source, Features(**options), labelled=labelled)
 
 
 def read_or_open_points(source: Source, *, encoding: Encoding) -> Pairs:

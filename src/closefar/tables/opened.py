@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,17 @@ from closefar.engines import TaskResult, engine_for
 from closefar.errors import setting
 from closefar.judgements import CodedLabels, Partition, Partitions, Tuples
 from closefar.judgements.tuples import unchecked_tuples
-from closefar.rows import Chunks, StreamedRows
-from closefar.tables.chunks import FileColumns, NumpyChunks, SpooledFile, TableChunks
+from closefar.rows import StreamedRows
+from closefar.tables import arrow
+from closefar.tables.arrow import Ids
+from closefar.tables.chunks import NumpyChunks, SpooledFile, TableChunks
 from closefar.tables.delimited import DelimitedFile
 from closefar.tables.encoding import Encoding, Features
 from closefar.tables.errors import EmptyTableError, Place, TableError
 from closefar.tables.files import ParquetFile, TableFile, loading
-from closefar.tables.ids import Ids, ids_of_pairs
 from closefar.tables.inputs import InputList
 from closefar.tables.pairs import (
+    MOST_INT32,
     PairTable,
     TableRows,
     find_positions,
@@ -37,13 +39,12 @@ from closefar.tables.pairs import (
     read_id_pairs,
     read_ids,
 )
-from closefar.tables.source import Roles, Source, find_id_roles, find_label, find_row_roles, has_two_sides
-from closefar.tables.values import fixed_width, is_number, texts_of
+from closefar.tables.source import LazyColumns, Roles, Source, find_id_roles, find_label, find_row_roles, has_two_sides
+from closefar.tables.values import is_number
 
 File = str | os.PathLike[str]
 
 _BYTES = np.iinfo(np.int8).max  # labels that one byte can code
-_MOST_INT32 = np.iinfo(np.int32).max  # points that four bytes can number
 _PARTITION_BYTES = 1 << 27  # of numbers in double precision; docs/clusters.md: 50 to 200 MB are a good size
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -61,13 +62,6 @@ class _Closing:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class PointChunks(Chunks, Protocol):
-    """Chunks that know the points as well as their differences."""
-
-    def points(self) -> Iterator[FloatArray]:
-        """Give single points, (m, d), or both points of each pair, (m, 2, d)."""
 
 
 class PairFile(StreamedRows, _Closing):
@@ -102,7 +96,9 @@ class PairFile(StreamedRows, _Closing):
     are_comparisons = False
     comparisons = None
 
-    def __init__(self, chunks: PointChunks, encoding: Encoding, rows: TableRows, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, chunks: TableChunks | NumpyChunks, encoding: Encoding, rows: TableRows, notes: Sequence[str] = ()
+    ) -> None:
         super().__init__(chunks)
         self.encoding, self.is_single = encoding, rows.roles.sides is None
         self.labels: Any = rows.labels
@@ -128,7 +124,7 @@ class PairFile(StreamedRows, _Closing):
     def identity(self) -> Ids:
         """The ids, read when they are first asked for."""
         file, names, n_read, kept = self._ids_of
-        return ids_of_pairs(file.place, file.read(names, (), names), names, n_read).take(kept)
+        return arrow.ids_of_pairs(file.place, file.read(names, (), names), names, n_read).take(kept)
 
     @property
     def ids(self) -> NDArray[np.object_]:
@@ -154,7 +150,8 @@ class IndexedPairs(Tuples, _Closing):
         return super().__new__(cls, table.points, table.index)
 
     def __init__(self, table: PairTable) -> None:
-        index: Any = table.index.astype(np.int32) if len(table.points) <= _MOST_INT32 else table.index
+        kind = np.int32 if len(table.points) <= MOST_INT32 else np.int64
+        index: Any = table.index.astype(kind, copy=False)
         super().__init__(table.points, index)
         self._table = replace(table, index=index, labels=None)  # as a copy is made of it
         self._feature_names = table.encoding.feature_names
@@ -402,7 +399,7 @@ def open_source(source: Source, features: Features, *, labelled: bool) -> PairFi
     roles = find_row_roles(file, source, features, labelled=labelled)
     parquet = _streamable(file, roles)
     rows, encoding = _read_rows(parquet, roles)
-    parquet.release_memory()
+    arrow.release_memory()
     chunks = TableChunks(parquet, roles, encoding, rows.kept)
     notes = [*rows.notes, *roles.notes, *note_constant(encoding)]
     return PairFile(chunks, encoding, rows, notes)
@@ -428,7 +425,13 @@ def _open_array(source: Source, features: Features, *, labelled: bool) -> PairFi
 def _read_rows(file: ParquetFile, roles: Roles) -> tuple[TableRows, Encoding]:
     """Read what is known of each row, and learn the encoding a column at a time if it is not known."""
     rows = _read_judgements(file, roles, file.n_rows)
-    columns, place = roles.stacked(FileColumns(file, roles, rows.kept), file.place, rows.kept)
+    kept = rows.kept
+
+    def read(name: str) -> NDArray[Any]:
+        values: NDArray[Any] = file.read([name], roles.own_texts)[name]
+        return values if len(kept) == file.n_rows else values[kept]
+
+    columns, place = roles.stacked(LazyColumns(roles.own, read), file.place, kept)
     encoding = roles.features.learned(columns, place)
     if roles.features.drops_missing:
         rows.leave_out(roles.of_rows(encoding.find_dropped(columns, place=place)), "a value")
@@ -441,9 +444,7 @@ def _read_judgements(file: TableFile, roles: Roles, n_rows: int) -> TableRows:
     if roles.label is not None:
         columns[roles.label] = coded(file.read([roles.label], (), [roles.label])[roles.label])
     others = [name for name in (roles.weight, roles.group, roles.annotator) if name is not None]
-    rows = TableRows(file, roles, columns | file.read(others, roles.texts), n_rows)
-    rows.leave_out_unlabelled()
-    return rows
+    return TableRows(file, roles, columns | file.read(others, roles.texts), n_rows)
 
 
 def _streamable(file: TableFile, roles: Roles) -> ParquetFile:
@@ -457,15 +458,12 @@ def _streamable(file: TableFile, roles: Roles) -> ParquetFile:
 
 def coded(column: Any) -> CodedLabels:
     """A column of pyarrow's, or of text, as codes of the different values as text; -1 where one is missing."""
-    import pyarrow as pa
-
-    if isinstance(column, np.ndarray):
-        column = pa.chunked_array([pa.array(column, pa.string())])
+    column = arrow.as_id_column(column) if isinstance(column, np.ndarray) else column
     chunks = column.dictionary_encode().chunks
-    words = texts_of(chunks[0].dictionary)
+    words = arrow.texts_of(chunks[0].dictionary)
     kind = np.int8 if len(words) <= _BYTES else np.int32
     return CodedLabels(
-        words, np.concatenate([fixed_width(chunk.indices, np.int32, -1).astype(kind) for chunk in chunks])
+        words, np.concatenate([arrow.fixed_width(chunk.indices, np.int32, -1).astype(kind) for chunk in chunks])
     )
 
 

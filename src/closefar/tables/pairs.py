@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from closefar.arrays import LEGS, FloatArray
 from closefar.errors import either, joined, setting
+from closefar.tables import arrow
+from closefar.tables.arrow import Ids
 from closefar.tables.encoding import Category, Encoding, Features
-from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
-from closefar.tables.files import TableFile
-from closefar.tables.ids import Ids, are_among, as_id_column, check_ids, codes_of_ids, ids_of_pairs, row_numbers
-from closefar.tables.recorded import RecordedFile, fingerprint_columns, is_recorded, point_differences
+from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quote
+from closefar.tables.files import RecordedFile, TableFile
+from closefar.tables.recorded import fingerprint_columns, is_recorded, point_differences
 from closefar.tables.source import (
     ROW_NAMES,
     Roles,
@@ -30,22 +31,14 @@ from closefar.tables.source import (
     find_id_roles,
     find_row_roles,
 )
-from closefar.tables.values import (
-    codes_of,
-    distinct,
-    fixed_width,
-    is_missing,
-    is_number,
-    release_memory,
-    texts_of,
-    to_text,
-)
+from closefar.tables.values import are_missing, codes_of, distinct, is_number, to_text
 
 if TYPE_CHECKING:
     from closefar.judgements import Tuples
 
 _ROWS_PER_BLOCK = 1 << 16  # of predictions: with 100 columns, both points take 100 MB
 _EXACT, _BEYOND_INTEGERS = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
+MOST_INT32 = np.iinfo(np.int32).max  # points that four bytes can number
 _NO_ANNOTATORS = either("annotator=False", "--no-annotators")
 
 
@@ -161,7 +154,7 @@ class TableRows:
     """
 
     def __init__(self, file: TableFile, roles: Roles, columns: Mapping[str, Any], n_rows: int | None = None) -> None:
-        self.file, self.roles, self.place = file, roles, file.place
+        self.file, self.roles = file, roles
         self.ids = [columns[name] for name in roles.id_names if name in columns]
         self.labels: Any = None if roles.label is None else columns[roles.label]
         self.weights = None if roles.weight is None else _checked_weights(columns, roles.weight, file.place)
@@ -172,20 +165,30 @@ class TableRows:
             names = _without_gaps(columns, roles.annotator, "annotator", file.place)
             n_annotators = len(set(names.tolist()))
             if n_annotators > 1:  # one is compared with nobody
-                found = f"{counted(n_annotators, 'annotator')} found in column {quoted(roles.annotator)} of {file.path}"
+                found = f"{counted(n_annotators, 'annotator')} found in column {quote(roles.annotator)} of {file.path}"
                 self.annotators, self.notes = names, (found + "; " + _NO_ANNOTATORS + " pools them.",)
         self.n_read = len(next(iter(columns.values()))) if n_rows is None else n_rows
-        self.kept: NDArray[np.int64] = np.arange(self.n_read)
+        self._kept: NDArray[np.int64] | None = None
+        if self.labels is not None:
+            self._leave_out_unlabelled()
 
-    def leave_out_unlabelled(self) -> None:
+    @property
+    def kept(self) -> NDArray[np.int64]:
+        """The rows of the file that are kept."""
+        return np.arange(self.n_read) if self._kept is None else self._kept
+
+    @property
+    def place(self) -> Place:
+        """Where the kept rows are from."""
+        return self.file.place if self._kept is None else self.file.place.at(self._kept)
+
+    def _leave_out_unlabelled(self) -> None:
         """Leave out rows without a label, or refuse them."""
         noun, role = self.roles.noun, "an answer" if self.roles.noun == "comparisons" else "a label"
-        lacking = np.zeros(self.n_read, dtype=bool)
-        if self.labels is not None:
-            lacking = self.labels.codes < 0 if hasattr(self.labels, "codes") else is_missing(self.labels)
+        lacking = self.labels.codes < 0 if hasattr(self.labels, "codes") else are_missing(self.labels)
         if lacking.any() and not self.roles.features.drops_missing:
             raise TableError(
-                f"{self.place.path}: {role.split()[1]} column {quoted(self.roles.label)} has "
+                f"{self.place.path}: {role.split()[1]} column {quote(self.roles.label)} has "
                 f"{counted(int(lacking.sum()), 'missing value')}"
                 f"{self.place.missing_words}, the first in {self.place.row(int(np.argmax(lacking)))}. Fill them in, "
                 f"or leave those {noun} out with " + setting(missing="drop") + "."
@@ -204,7 +207,8 @@ class TableRows:
         if not which.any():
             return
         self.notes += (note,)
-        self.kept = self.kept[~which]
+        self._kept = self.kept[~which]
+        self.ids = [column.take(np.flatnonzero(~which)) for column in self.ids]
         for name in ("labels", "weights", "groups", "annotators"):
             values = getattr(self, name)
             setattr(self, name, None if values is None else values[~which])
@@ -237,7 +241,7 @@ def _checked_weights(columns: Mapping[str, Any], name: str, place: Place) -> Flo
     if len(bad):
         first = int(bad[0])
         raise TableError(
-            f"{place.path}: weight column {quoted(name)} must hold finite numbers >= 0; got {quoted(column[first])} in "
+            f"{place.path}: weight column {quote(name)} must hold finite numbers >= 0; got {quote(column[first])} in "
             f"{place.row(first)}. Correct it, or set " + setting("weight") + " to another column."
         )
     return weights
@@ -245,11 +249,11 @@ def _checked_weights(columns: Mapping[str, Any], name: str, place: Place) -> Flo
 
 def _without_gaps(columns: Mapping[str, Any], name: str, role: str, place: Place) -> NDArray[np.object_]:
     values: NDArray[np.object_] = columns[name]
-    lacking = np.flatnonzero(is_missing(values))
+    lacking = np.flatnonzero(are_missing(values))
     if len(lacking):
         other = ", or leave annotators out with " + _NO_ANNOTATORS if role == "annotator" else ""
         raise TableError(
-            f"{place.path}: {role} column {quoted(name)} has {counted(len(lacking), 'missing value')}, the first in "
+            f"{place.path}: {role} column {quote(name)} has {counted(len(lacking), 'missing value')}, the first in "
             f"{place.row(int(lacking[0]))}. Fill them in, or set " + setting(role) + " to another column" + other + "."
         )
     return values
@@ -309,48 +313,44 @@ class RawPoints:
         """The ids as text."""
         return self.identity.texts
 
-    def positions(
-        self, columns: list[Any], names: tuple[str, ...], place: Place, kept: NDArray[np.int64], remedy: str
-    ) -> NDArray[np.int64]:
-        """The rows among the points, (n, k), of the ids in k columns, in the rows that are kept."""
+    def positions(self, columns: list[Any], names: tuple[str, ...], place: Place, remedy: str) -> NDArray[Any]:
+        """The rows among the points, (n, k), of the ids in k columns."""
         found = self._places_of_numbers(columns)
         if found is None:
             own = self.identity.values
-            own = as_id_column(own) if isinstance(own, np.ndarray) else own
-            (codes, *places), _ = codes_of_ids(own, *columns)
+            (codes, *places), _ = arrow.codes_of_ids(own, *columns)
             self.refuse_repeated(codes)
-            if place.first and are_among(names, own):  # only text files may lack names
+            if place.first and arrow.are_among(names, own):  # only text files may lack names
                 raise TableError(
                     f"{place.path}: row {place.first - 1} must name the columns; it has the ids "
-                    f"{' and '.join(map(quoted, names))}. Add a row of column names at the top."
+                    f"{' and '.join(map(quote, names))}. Add a row of column names at the top."
                 )
             found = np.stack(places, axis=1)
-        found = found if len(kept) == len(found) else found[kept]
         n_points = len(self.identity.index)
         unknown = np.flatnonzero(found.ravel() >= n_points)
         if not len(unknown):
             return found
         row, side = divmod(int(unknown[0]), len(names))
-        name = texts_of(columns[side].slice(int(kept[row]), 1))[0]
+        name = arrow.id_texts(columns[side].take(np.array([row])))[0]
         what = f"the rows of {self.place.path}" if self.are_judged else "the points"
-        called = "numbered from 0" if self.id_name is None else f"in column {quoted(self.id_name)}"
+        called = "numbered from 0" if self.id_name is None else f"in column {quote(self.id_name)}"
         examples = self.identity.take(slice(3)).texts
         raise TableError(
             f"{place.path}: {len(unknown):,} of {found.size:,} ids are not among {what}; the first is "
-            f"{quoted(name)} in column {quoted(names[side])}, {place.row(int(kept[row]))}. The ids of "
+            f"{quote(name)} in column {quote(names[side])}, {place.row(row)}. The ids of "
             f"{self.place.path} are {called}, such as {listed(examples)}. " + remedy
         )
 
-    def _places_of_numbers(self, columns: list[Any]) -> NDArray[np.int64] | None:
-        """The places among row numbers of ids that are integers; None for other points or ids."""
-        own = self.identity.values
-        if not isinstance(own, np.ndarray) or {str(column.type) for column in columns} != {"int64"}:
+    def _places_of_numbers(self, columns: list[Any]) -> NDArray[Any] | None:
+        """The places among row numbers of ids that are integers, of which only the range is checked; else None."""
+        n, numbers = len(self.identity.values), [arrow.numbers_of_ids(column) for column in columns]
+        if self.id_name is not None or any(column is None for column in numbers):
             return None
-        places = np.empty((len(columns[0]), len(columns)), dtype=np.int64)
-        for number, column in enumerate(columns):
-            np.subtract(fixed_width(column, np.int64, 0), own[0], out=places[:, number])
-        sizes = places.view(np.uint64)  # negative ones are very large
-        np.minimum(sizes, np.uint64(len(own)), out=sizes)
+        first = self.place.first
+        places = np.empty((len(columns[0]), len(columns)), dtype=np.int32 if n <= MOST_INT32 else np.int64)
+        for side, column in enumerate(numbers):
+            np.subtract(column, first, out=places[:, side], dtype=np.int64, casting="unsafe")
+            places[(column < first) | (column >= first + n), side] = n
         return places
 
     def refuse_repeated(self, codes: NDArray[np.int64]) -> None:
@@ -364,29 +364,15 @@ class RawPoints:
         where = ", ".join(map(self.place.row, rows[:5].tolist()))
         other = "." if self.are_judged else ", or set " + setting("id") + " to another column."
         raise TableError(
-            f"{self.place.path}: id column {quoted(self.id_name)} has {quoted(name)} {len(rows):,} times, in {where}"
+            f"{self.place.path}: id column {quote(self.id_name)} has {quote(name)} {len(rows):,} times, in {where}"
             f"{' and so on' if len(rows) > 5 else ''}. Keep one row per id" + other
         )
-
-    def encode_rows(
-        self, used: NDArray[np.bool_], features: Features
-    ) -> tuple[FloatArray, NDArray[np.int64], Encoding]:
-        """The numbers of the used points, and for each point its row among these: -1 where it lacks a value."""
-        columns, place = self.columns, self.place
-        if not used.all():
-            kept = np.flatnonzero(used)
-            columns = {name: columns.pop(name).take(kept) for name in list(columns)}  # one at a time, for memory's sake
-            place = place.at(kept)
-        data, dropped, encoding = features.encode(columns, place)
-        where = np.full(len(used), -1)
-        where[np.flatnonzero(used)[~dropped]] = np.arange(len(data))
-        return data, where, encoding
 
 
 def numbered_points(n: int) -> RawPoints:
     """Points in memory, whose ids are their row numbers."""
     place = Place("points", first_row=0)
-    return RawPoints(place, None, row_numbers(place, n), {})
+    return RawPoints(place, None, arrow.row_numbers(place, n), {})
 
 
 def read_raw_points(
@@ -395,13 +381,13 @@ def read_raw_points(
     id: str | None = None,
     as_text: Collection[str] = (),
     na_values: Collection[str] = (),
-    decimal: str = ".",
+    decimal: str | None = None,
 ) -> RawPoints:
     """Read a table of points and their ids, each once, or row numbers; columns `as_text` stay as written."""
     source = Source(points=path, id=id, na_values=tuple(na_values), decimal=decimal)
     points = _read_raw(source, Features(categorical=as_text))
     if points.id_name is not None:
-        points.refuse_repeated(codes_of_ids(points.identity.values)[0][0])
+        points.refuse_repeated(arrow.codes_of_ids(points.identity.values)[0][0])
     return points
 
 
@@ -412,18 +398,18 @@ def _read_raw(source: Source, features: Features, *, needs_ids: bool = True) -> 
     id_name = find_id(file, source.id, features.needed)
     if id_name is None and file.first_column_may_be_ids and needs_ids:
         raise TableError(
-            f"{file.path} has no column called 'id', and its first column, {quoted(file.names[0])}, is a feature of "
+            f"{file.path} has no column called 'id', and its first column, {quote(file.names[0])}, is a feature of "
             "the model. Set " + setting("id") + " to the column of ids."
         )
     names = features.names_among(file.names, {"id": id_name}, file.place)
     if id_name is None:
         columns = file.read(names, features.text_names)
-        return RawPoints(file.place, None, row_numbers(file.place, len(columns[names[0]])), columns)
+        return RawPoints(file.place, None, arrow.row_numbers(file.place, len(columns[names[0]])), columns)
     columns = file.read([*names, id_name], features.text_names, [id_name])
     ids = columns.pop(id_name)
-    check_ids(ids, id_name, file.place, "id")
+    arrow.check_ids(ids, id_name, file.place, "id")
     is_guess = source.id is None and id_name.lower() != "id"
-    notes = (f"The ids of {file.path} are taken from its first column, {quoted(id_name)}.",) if is_guess else ()
+    notes = (f"The ids of {file.path} are taken from its first column, {quote(id_name)}.",) if is_guess else ()
     return RawPoints(file.place, id_name, Ids(ids, np.arange(len(ids))), columns, notes)
 
 
@@ -460,10 +446,10 @@ class _JoinedFile:
         """The row of the pair that each judgement is about."""
         own, named = (file.read([self._key], (), [self._key])[self._key] for file in (self._pairs, self._judgements))
         for file, column in ((self._pairs, own), (self._judgements, named)):
-            check_ids(column, self._key, file.place, None)
+            arrow.check_ids(column, self._key, file.place, None)
         rows = RawPoints(self._pairs.place, self._key, Ids(own, np.arange(len(own))), {}, are_judged=True)
-        remedy, kept = "Add them there, or leave those judgements out.", np.arange(len(named))
-        return rows.positions([named], (self._key,), self._judgements.place, kept, remedy)[:, 0]
+        remedy = "Add them there, or leave those judgements out."
+        return rows.positions([named], (self._key,), self._judgements.place, remedy)[:, 0]
 
 
 def _common(pairs: TableFile, judgements: TableFile) -> str:
@@ -500,7 +486,6 @@ def read_rows(source: Source, features: Features, *, labelled: bool) -> PairTabl
             mixed = [side[stem] for stem in differ for side in (left, right)]
             columns |= file.read(mixed, mixed)
     rows = TableRows(file, roles, columns)
-    rows.leave_out_unlabelled()
     are_all = len(rows.kept) == rows.n_read
     values = {name: columns[name] if are_all else columns[name][rows.kept] for name in roles.own}
     data, dropped, encoding = roles.features.encode(*roles.stacked(values, file.place, rows.kept))
@@ -509,7 +494,7 @@ def read_rows(source: Source, features: Features, *, labelled: bool) -> PairTabl
         data = data[np.repeat(~lacking, 2)[~dropped]]
     index: NDArray[np.int64] = np.arange(len(data)).reshape(shape)
     rows.leave_out(lacking, "a value")
-    identity = ids_of_pairs(file.place, columns, roles.id_names, rows.n_read).take(rows.kept)
+    identity = arrow.ids_of_pairs(file.place, columns, roles.id_names, rows.n_read).take(rows.kept)
     return rows.table(data, index, identity, encoding, [*roles.notes, *_notes_of(encoding, data)])
 
 
@@ -538,13 +523,11 @@ def read_ids(file: TableFile, roles: Roles) -> TableRows:
     columns = file.read(roles.used, roles.texts, roles.id_names)
     options = ("left", "right") if len(roles.id_names) == 2 else ("compared",) * 4
     for name, option in zip(roles.id_names, options, strict=False):
-        check_ids(columns[name], name, file.place, option)
+        arrow.check_ids(columns[name], name, file.place, option)
     if roles.label is not None and len(roles.id_names) > 2:
         ids = [columns[name] for name in roles.id_names]
         columns[roles.label] = _signs(columns[roles.label], roles.label, ids, file.place)
-    rows = TableRows(file, roles, columns)
-    rows.leave_out_unlabelled()
-    return rows
+    return TableRows(file, roles, columns)
 
 
 def find_positions(points: RawPoints, rows: TableRows) -> NDArray[np.int64]:
@@ -556,7 +539,7 @@ def find_positions(points: RawPoints, rows: TableRows) -> NDArray[np.int64]:
         remedy = joined([*own, setting("compared")], " and ") + " to the id columns and " + setting("answer")
         remedy += " to that of the answers."
     remedy = "Add the points, or set " + remedy
-    return points.positions(rows.ids, rows.roles.id_names, rows.place, rows.kept, remedy)
+    return points.positions(rows.ids, rows.roles.id_names, rows.place, remedy)
 
 
 def _join(points: RawPoints, tables: list[TableRows], features: Features) -> list[PairTable]:
@@ -569,7 +552,14 @@ def _join(points: RawPoints, tables: list[TableRows], features: Features) -> lis
         used[found] = True
         if isinstance(rows.file, RecordedFile):  # encoded as on the page, which may ask about any of them
             used |= np.isin(points.ids.astype(str), rows.file.ids.astype(str))
-    data, where, encoding = points.encode_rows(used, features)
+    columns, place = points.columns, points.place
+    if not used.all():
+        numbers = np.flatnonzero(used)
+        columns = {name: columns.pop(name).take(numbers) for name in list(columns)}  # one at a time, for memory's sake
+        place = place.at(numbers)
+    data, dropped, encoding = features.encode(columns, place)
+    where = np.full(len(used), -1)  # the row of each point in the data
+    where[np.flatnonzero(used)[~dropped]] = np.arange(len(data))
     found_tables = []
     for rows, places in zip(tables, positions, strict=True):
         found = where[places]
@@ -593,7 +583,7 @@ def _refuse_equal_sides(points: RawPoints, rows: TableRows, positions: NDArray[n
         row, (are, it) = int(wrong[0]), ("row has", "it") if len(wrong) == 1 else ("rows have", "them")
         raise TableError(
             f"{rows.place.path}: the two sides of a comparison must be different pairs; {len(wrong):,} {are} the same "
-            f"on both, the first is {rows.place.row(int(rows.kept[row]))} with {listed(points.ids[positions[row]])} in "
+            f"on both, the first is {rows.place.row(row)} with {listed(points.ids[positions[row]])} in "
             f"columns {listed(rows.roles.id_names)}. Correct or remove {it}."
         )
 
@@ -627,21 +617,21 @@ def _signs(answers: NDArray[np.object_], name: str, ids: list[Any], place: Place
         if set(plain) <= set(words):
             return np.array([*("1" if word == words[0] else "-1" for word in plain), None], dtype=object)[codes]
     are_ids = len(ids) == 3
-    near, far = (texts_of(column) == answers if are_ids else codes < 0 for column in ids[1:3])
+    near, far = (arrow.id_texts(column) == answers if are_ids else codes < 0 for column in ids[1:3])
     is_known = near | far | (codes < 0)
     if is_known.all():
         return np.array(["-1", "1", None], dtype=object)[np.where(codes < 0, 2, near)]
     is_word = np.isin(plain, np.ravel(_WORDS))[codes]
     wrong = ~is_known & ~is_word  # none, where words of several kinds are used
     first = int(np.argmax(wrong))
-    got, where = (quoted(answers[first]), f", {place.row(first)}") if wrong.any() else (listed(given), "")
+    got, where = (quote(answers[first]), f", {place.row(first)}") if wrong.any() else (listed(given), "")
     one, other = "the first two points are nearer to each other", "the last two"
     if are_ids:
         one, other = "the first point is nearer to the second", "to the third"
     remedy = "Translate the answers, or set " + setting("answer") + " to another column."
     raise TableError(
         f"{place.path}: answers must be 1 ({one}) and -1 ({other}), left and right, first and second, true and false"
-        f"{', or the id of the nearer point' if are_ids else ''}; got {got} in column {quoted(name)}{where}. " + remedy
+        f"{', or the id of the nearer point' if are_ids else ''}; got {got} in column {quote(name)}{where}. " + remedy
     )
 
 
@@ -763,7 +753,7 @@ def read_pairs(
     source, features = _as_recorded(source, features)
     are_ids = source.points is not None and (source.pairs is not None or source.comparisons is not None)
     table = (read_id_pairs if are_ids else read_rows)(source, features, labelled=labelled)
-    release_memory()
+    arrow.release_memory()
     return table
 
 

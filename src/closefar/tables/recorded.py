@@ -10,8 +10,8 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,16 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.errors import Place, TableError, UnreadableError, counted, listed
-from closefar.tables.ids import as_id_column
+from closefar.tables.errors import TableError, UnreadableError, counted, listed
 from closefar.tables.inputs import Input
-from closefar.tables.values import MissingValues, load_arrow, to_text
+from closefar.tables.values import to_text
 
 SIGNATURE = b"SQLite format 3\0"
 
 _APPLICATION = int.from_bytes(b"clfr", "big")  # what `file` and SQLite tell one program's files from another's by
 _VERSION = 1  # of the schema below
-_LOCK_SECONDS = 30.0  # that a reader waits for a writer: transactions take milliseconds
+_WRITER_SECONDS = 30.0  # that a reader waits for a writer: transactions take milliseconds
 
 # Answers and undos are events, none of which ever changes.  A standing answer is one that was not undone; the live
 # answer of a person to a question is the last that stands, and the original one the first that is no review.
@@ -155,25 +154,7 @@ def is_recorded(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-@contextmanager
-def open_recorded(path: str | os.PathLike[str]) -> Iterator[sqlite3.Connection]:
-    """Open a file of judgements for reading, as it is at this moment; others may write to it meanwhile."""
-    source = path if isinstance(path, Input) else Input(path)
-    source.check()
-    if source.is_stream or os.path.isdir(source):
-        raise UnreadableError(f"{source.name}: a SQLite database can't be read from a pipe or folder. Give a file.")
-    with readable(source.name):
-        connection = connect_to_read(source)
-        try:
-            if not check_recorded(connection, source.name):
-                raise TableError(f"{source.name} has no judgements yet: it is empty. Judge something first.")
-            connection.execute("BEGIN")
-            yield connection
-        finally:
-            connection.close()
-
-
-def connect_to_read(path: str | os.PathLike[str]) -> sqlite3.Connection:
+def _connect_to_read(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """Connect to a database that is only read: also where nothing may be written, if no other program has it open."""
     place = Path(os.path.realpath(path))
     if os.access(place, os.W_OK) and os.access(place.parent, os.W_OK):
@@ -183,7 +164,7 @@ def connect_to_read(path: str | os.PathLike[str]) -> sqlite3.Connection:
         modes = ["mode=ro", *([] if log.exists() and log.stat().st_size else ["mode=ro&immutable=1"])]
     for mode in modes:
         connection = sqlite3.connect(
-            f"{place.as_uri()}?{mode}", uri=True, isolation_level=None, timeout=_LOCK_SECONDS, check_same_thread=False
+            f"{place.as_uri()}?{mode}", uri=True, isolation_level=None, timeout=_WRITER_SECONDS, check_same_thread=False
         )
         try:
             connection.execute("PRAGMA query_only = ON")
@@ -289,7 +270,14 @@ def read_recorded(path: str | os.PathLike[str]) -> RecordedAnswers:
     -------
     RecordedAnswers
     """
-    with open_recorded(path) as connection:
+    source = path if isinstance(path, Input) else Input(path)
+    source.check()
+    if source.is_stream or os.path.isdir(source):
+        raise UnreadableError(f"{source.name}: a SQLite database can't be read from a pipe or folder. Give a file.")
+    with readable(source.name), closing(_connect_to_read(source)) as connection:
+        if not check_recorded(connection, source.name):
+            raise TableError(f"{source.name} has no judgements yet: it is empty. Judge something first.")
+        connection.execute("BEGIN")  # so that all is as at this moment
         answers = "SELECT *, first_answer AS original FROM answers"
         rows = connection.execute(f"SELECT {', '.join(_KINDS)} FROM ({answers})").fetchall()
         ids = connection.execute("SELECT row, id FROM points ORDER BY row").fetchall()
@@ -320,38 +308,6 @@ def recorded_task(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 # The answers as a table.
 
 _PAIRS, _TRIPLETS = ("first", "second", "label"), ("point", "left", "right", "answer")
-
-
-class RecordedFile:
-    """The judgements in a file that `closefar label` wrote, without those who can't say."""
-
-    first_column_may_be_ids = False
-
-    def __init__(self, source: Input, missing: MissingValues) -> None:
-        self.path = source.name
-        self.place = Place(self.path, first_row=0)
-        self._missing = missing
-        answers = read_recorded(source)
-        self.about = answers.about
-        self.ids = answers.ids
-        self._columns = recorded_columns(answers)
-        n_left, n_unsure = len(self._columns["time"]), len(answers) - len(self._columns["time"])
-        if n_left == 0:
-            unsure = f" but {counted(n_unsure, 'answer')} of can't say" if n_unsure else ""
-            raise TableError(f"{self.path} has no judgements{unsure} yet. Judge something with `closefar label`.")
-        self.notes = note_unsure(n_unsure, len(answers))
-        self.names = list(self._columns)
-
-    def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
-        """Return these columns; those `as_text` become text, and those `as_ids` pyarrow's."""
-        load_arrow(self.path)
-        missing, found = self._missing, {}
-        for name, column in self._columns.items():
-            if name in as_ids:
-                found[name] = as_id_column(column, missing.words)
-            elif name in only:
-                found[name] = missing.in_column(to_text(column) if name in as_text else column)
-        return found
 
 
 def recorded_columns(answers: RecordedAnswers, *, keeps_unsure: bool = False) -> dict[str, NDArray[Any]]:

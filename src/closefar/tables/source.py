@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from closefar.errors import setting
 from closefar.tables.encoding import Features, chosen_names
-from closefar.tables.errors import Place, TableError, listed, quoted, refuse_unknown
-from closefar.tables.files import TableFile, open_table
+from closefar.tables.errors import Place, TableError, listed, quote, refuse_unknown
+from closefar.tables.files import RecordedFile, TableFile, open_table
 from closefar.tables.inputs import STANDARD_INPUT, Input
-from closefar.tables.recorded import RecordedFile
 from closefar.tables.values import to_text
 
 _LABEL_NAMES = ("label", "labels")
@@ -74,8 +73,8 @@ class Source:
         ``right_``, ``a_`` and ``b_``, ``_1`` and ``_2`` and the like.
     na_values : tuple of str
         What stands for a missing value beside the usual words, such as "?" or "-999".
-    decimal : {".", ","}
-        The decimal mark of numbers in text files.
+    decimal : {".", ","}, optional
+        The decimal mark of numbers in text files; by default a point, or that of the model.
     """
 
     points: str | os.PathLike[str] | None = None
@@ -93,7 +92,7 @@ class Source:
     answer: str | None = None
     sides: tuple[str, str] | None = None
     na_values: tuple[str, ...] = ()
-    decimal: str = "."
+    decimal: str | None = None
 
     def __post_init__(self) -> None:
         if self.points is None and self.pairs is None:
@@ -117,7 +116,7 @@ class Source:
 
     def open(self, path: str | os.PathLike[str]) -> TableFile:
         """Open one of the files."""
-        return open_table(path, self.na_values, self.decimal)
+        return open_table(path, self.na_values, "." if self.decimal is None else self.decimal)
 
     @property
     def judged(self) -> str | os.PathLike[str]:
@@ -125,6 +124,22 @@ class Source:
         path = self.points if self.pairs is None else self.pairs
         assert path is not None
         return path
+
+
+class LazyColumns(Mapping[str, NDArray[Any]]):
+    """Columns of which each is read, or made, when it is asked for."""
+
+    def __init__(self, names: Collection[str], read: Callable[[str], NDArray[Any]]) -> None:
+        self._names, self._read = names, read
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 @dataclass(frozen=True)
@@ -191,7 +206,15 @@ class Roles:
         """The columns of points in these rows of the file, and their place: for pairs, both sides in turn."""
         if self.sides is None:
             return columns, place.at(kept)
-        return Stacked(columns, self.sides), place_of_sides(place, kept, self.sides)
+        sides, rows = self.sides, (2 * kept[:, None] + np.arange(2)).reshape(-1)
+
+        def both(stem: str) -> NDArray[Any]:
+            left, right = (columns[side[stem]] for side in sides)
+            if left.dtype != right.dtype:
+                left, right = to_text(left), to_text(right)
+            return np.stack([left, right], axis=1).reshape(-1)
+
+        return LazyColumns(sides[0], both), replace(place, rows=rows, sides=sides)
 
     def of_rows(self, of_points: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which rows have a point of which something holds."""
@@ -277,7 +300,7 @@ def _refuse_two_uses(file: TableFile, *uses: tuple[str, str | None]) -> None:
         if name is not None and name in roles:
             first = f"{roles[name]} and {role}" if roles[name] != role else f"those of {role}"
             remedy = "Set " + setting(role) + " to another column."
-            raise TableError(f"{file.path}: {first} must be different columns; got {quoted(name)} twice. " + remedy)
+            raise TableError(f"{file.path}: {first} must be different columns; got {quote(name)} twice. " + remedy)
         if name is not None:
             roles[name] = role
 
@@ -371,7 +394,7 @@ def find_comparison_roles(file: TableFile, source: Source, features: Features, *
     notes = note_ignored(file, {*id_names, *others})
     if labelled and annotator is not None and source.annotator is not False:
         notes += (
-            f"The annotators of comparisons, in column {quoted(annotator)} of {file.path}, are not used: a comparison "
+            f"The annotators of comparisons, in column {quote(annotator)} of {file.path}, are not used: a comparison "
             "has no threshold that one of them could set higher than another.",
         )
     return Roles(features, [], None, answer if labelled else None, weight, group, id_names, notes)
@@ -523,27 +546,3 @@ def find_row_roles(file: TableFile, source: Source, features: Features, *, label
     """Which columns of a file mean what whose rows hold single points, or both points of a pair."""
     find = _find_single_roles if source.pairs is None else _find_side_roles
     return find(file, source, features, labelled=labelled)
-
-
-class Stacked(Mapping[str, NDArray[Any]]):
-    """The columns of both sides in one, a left value and its right one in turn; made when asked for."""
-
-    def __init__(self, columns: Mapping[str, NDArray[Any]], sides: tuple[Mapping[str, str], Mapping[str, str]]) -> None:
-        self._columns, self._sides = columns, sides
-
-    def __getitem__(self, stem: str) -> NDArray[Any]:
-        left, right = (self._columns[side[stem]] for side in self._sides)
-        if left.dtype != right.dtype:
-            left, right = to_text(left), to_text(right)
-        return np.stack([left, right], axis=1).reshape(-1)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sides[0])
-
-    def __len__(self) -> int:
-        return len(self._sides[0])
-
-
-def place_of_sides(place: Place, kept: NDArray[np.int64], sides: tuple[Mapping[str, str], Mapping[str, str]]) -> Place:
-    """Where the values of these rows are from, a left one and its right one in turn."""
-    return replace(place, rows=(2 * kept[:, None] + np.arange(2)).reshape(-1), sides=sides)

@@ -1,14 +1,12 @@
 """The kinds of values that a column holds: numbers, true or false, text, dates; and what is missing.
 
 A column is a 1-D array: float64 (NaN is missing), bool, object with text (None is missing), or
-datetime64 (NaT is missing).  True and false with missing values among them stay text.  Files are read with
-pyarrow, whose columns become such arrays here; it is imported when a table is read.
+datetime64 (NaT is missing).  True and false with missing values among them stay text.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -23,8 +21,6 @@ MISSING_WORDS = ("", "-", "#N/A", "<NA>", "NA", "N/A", "n/a", "NaN", "nan", "nul
 BOOLEAN_WORDS = {"true": True, "false": False}
 
 _LARGEST_WHOLE = 2.0**53  # above it not every whole number is a float64
-_FIRST = 100  # values, most of which are like the others
-_STRING_TYPES = ("string", "large_string", "string_view")
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,7 @@ def are_finite(column: NDArray[Any]) -> bool:
         return column.dtype.kind == "f" and bool(np.isfinite(column.sum()))
 
 
-def is_missing(column: NDArray[Any]) -> NDArray[np.bool_]:
+def are_missing(column: NDArray[Any]) -> NDArray[np.bool_]:
     """Which values of a column are missing."""
     missing: NDArray[np.bool_]
     if column.dtype.kind == "O":
@@ -154,7 +150,7 @@ def to_text(column: NDArray[Any]) -> NDArray[np.object_]:
     if kind in "US":
         return standard_column(column)
     text[:] = list(map(str, column.tolist())) if kind in "biu" else np.datetime_as_string(column)
-    text[is_missing(column)] = None
+    text[are_missing(column)] = None
     return text
 
 
@@ -168,150 +164,3 @@ def codes_of(column: NDArray[np.object_], values: Sequence[str]) -> NDArray[np.i
     """The position of each text among the values; -1 for a missing one, and -2 for one that is not among them."""
     positions: dict[str | None, int] = {**{value: code for code, value in enumerate(values)}, None: -1}
     return np.fromiter(map(positions.get, column, repeat(-2)), dtype=np.int64, count=len(column))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Columns of pyarrow.
-
-
-def load_arrow(path: str) -> Any:
-    """Import pyarrow with what is used of it, or say how to install it."""
-    try:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(f"Reading {path} needs pyarrow: run pip install 'closefar[parquet]'.") from error
-    return pyarrow
-
-
-def release_memory() -> None:
-    """Give the memory that pyarrow no longer uses, but keeps, back to the system."""
-    if "pyarrow" in sys.modules:
-        sys.modules["pyarrow"].default_memory_pool().release_unused()
-
-
-def trimmed(column: Any, missing: Collection[str]) -> Any:
-    """A column of strings without whitespace around them, null where one of the words for missing values is left."""
-    import pyarrow.compute as pc
-
-    return without(pc.utf8_trim_whitespace(column), missing)
-
-
-def without(column: Any, missing: Collection[str]) -> Any:
-    """A column of strings, null in place of these."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    is_missing = pc.is_in(column, value_set=string_array(sorted(missing)))
-    return pc.if_else(is_missing, pa.nulls(len(column), pa.string()), column) if pc.any(is_missing).as_py() else column
-
-
-def has_text(column: Any, text: str) -> bool:
-    """Whether a column of strings has this one."""
-    import pyarrow.compute as pc
-
-    return bool(pc.any(pc.is_in(column, value_set=string_array([text]))).as_py())
-
-
-def string_array(texts: Sequence[str]) -> Any:
-    """An array of strings; pyarrow.array would import pandas, which takes longer than to read most files."""
-    import pyarrow as pa
-
-    encoded = [text.encode("utf-8") for text in texts]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
-
-
-def fixed_width(column: Any, dtype: Any, fill: Any) -> NDArray[Any]:
-    """The numbers of a column, read-only and without a copy where it has one chunk, with something filled in for null.
-
-    `to_numpy` would import pandas.
-    """
-    parts = [np.empty(0, dtype=dtype)]
-    for chunk in column.chunks if hasattr(column, "chunks") else [column]:
-        validity, content = chunk.buffers()
-        numbers = np.frombuffer(content, dtype, len(chunk), chunk.offset * np.dtype(dtype).itemsize)
-        if chunk.null_count:
-            bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little", count=chunk.offset + len(chunk))
-            numbers = np.where(bits[chunk.offset :], numbers, fill)
-        parts.append(numbers)
-    return parts[1] if len(parts) == 2 else np.concatenate(parts)
-
-
-def chained(columns: Sequence[Any]) -> Any:
-    """These columns below each other."""
-    import pyarrow as pa
-
-    return pa.chunked_array([chunk for column in columns for chunk in column.chunks], type=columns[0].type)
-
-
-def exact_integers(strings: Any) -> Any:
-    """A column of strings as integers; None where one is none, or is written otherwise: 007 is another id than 7."""
-    import pyarrow as pa
-
-    try:
-        strings.slice(0, _FIRST).cast(pa.int64())  # as a cast that fails takes its time
-        integers = strings.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return None
-    return integers if integers.cast(pa.string()).equals(strings) else None
-
-
-def decoded(column: Any) -> Any:
-    """A column without a dictionary, and of one type of strings."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(column.type):
-        chunks = [chunk.dictionary_decode() for chunk in column.chunks]
-        column = pa.chunked_array(chunks, type=column.type.value_type)
-    return column.cast(pa.string()) if str(column.type) in _STRING_TYPES else column
-
-
-def texts_of(column: Any) -> NDArray[np.object_]:
-    """A column as text, None for null: 17 as "17", also where it is stored as 17.0 or 17.00, with all its digits.
-
-    TypeError for what is neither number, text nor date.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    types, kind = pa.types, column.type
-    if types.is_string(kind):
-        return shared_texts(column)
-    if types.is_integer(kind):
-        return shared_texts(column.cast(pa.string()))
-    if types.is_decimal(kind):
-        return text_column(None if value is None else f"{value.normalize():f}" for value in column.to_pylist())
-    if types.is_boolean(kind):
-        return shared_texts(pc.if_else(column, "True", "False"))
-    return to_text(numbers_of(column))
-
-
-def numbers_of(column: Any) -> NDArray[Any]:
-    """A column of numbers as float64, with NaN for null; or of dates as datetime64.  TypeError for any other."""
-    import pyarrow as pa
-
-    types, kind = pa.types, column.type
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind):
-        return fixed_width(column.cast(pa.float64(), safe=False), np.float64, np.nan)
-    if types.is_date(kind) or types.is_timestamp(kind):
-        is_chunked = hasattr(column, "chunks")
-        return np.asarray(column.to_numpy(**({} if is_chunked else {"zero_copy_only": False})), dtype="datetime64")
-    raise TypeError(f"its type is {kind}")
-
-
-def shared_texts(column: Any, missing: Collection[str] | None = None) -> NDArray[np.object_]:
-    """A column of strings as Python's, None for null; equal ones share one object.
-
-    With words for missing values they are `trimmed` too.
-    """
-    encoded = column.dictionary_encode()
-    chunks = encoded.chunks if hasattr(encoded, "chunks") else [encoded]
-    different = chunks[0].dictionary if chunks else string_array([])
-    different = different if missing is None else trimmed(different, missing)
-    values = np.array([*different.to_pylist(), None], dtype=object)
-    codes = [fixed_width(chunk.indices, np.int32, len(values) - 1) for chunk in chunks]
-    texts: NDArray[np.object_] = values[np.concatenate(codes)] if codes else values[:0]
-    return texts
