@@ -116,14 +116,14 @@ def test_both_classes_must_count(judgements, of, label):
 
 
 def test_labels_of_the_fit_only(judgements):
-    more = Judgements.read_more(Columns(3), PAIRS[:2], [1, -1], sides=judgements.sides)
+    more = Judgements.read(Columns(3), PAIRS[:2], [1, -1], sides=judgements.sides)
     np.testing.assert_array_equal(more.is_far, [True, False])
-    one_class = Judgements.read_more(Columns(3), PAIRS[:2], [1, 1], sides=judgements.sides)
+    one_class = Judgements.read(Columns(3), PAIRS[:2], [1, 1], sides=judgements.sides)
     assert one_class.n_rarer == 0
     with pytest.raises(ValueError, match=r"labels must be those of the fit, -1 and 1; 1 of \d+ are not, such as 0"):
-        Judgements.read_more(Columns(3), PAIRS[:2], [1, 0], sides=judgements.sides)
+        Judgements.read(Columns(3), PAIRS[:2], [1, 0], sides=judgements.sides)
     with pytest.raises(ValueError, match="pairs must have the 4 columns that the learner was fitted with; got 3"):
-        Judgements.read_more(Columns(4), PAIRS[:2], [1, -1], sides=judgements.sides)
+        Judgements.read(Columns(4), PAIRS[:2], [1, -1], sides=judgements.sides)
 
 
 def test_signs_are_plus_and_minus_one():

@@ -358,7 +358,7 @@ def _read_judgements(table: Pairs, words: tuple[str, ...], **annotators: Any) ->
     columns, given = Columns(len(table.encoding.feature_names)), (table.data, labels_of(table), table.weights)
     if table.are_comparisons:
         return Judgements.read_comparisons(columns, *given, fitting=False)
-    return Judgements.read_more(columns, *given, sides=Sides.in_order(words), **annotators)
+    return Judgements.read(columns, *given, sides=Sides.in_order(words), **annotators)
 
 
 def _scored_by(model: Model, table: Pairs) -> Scores:
