@@ -142,8 +142,7 @@ def _as_list(ids: Any) -> list[Any]:
         raise ValueError(
             setting("annotators") + f" must be one id per pair, an array of one axis; got shape {array.shape}."
         )
-    found: list[Any] = array.tolist()
-    return found
+    return list(array.tolist())
 
 
 def _in_order(different: set[Any]) -> tuple[Any, ...]:

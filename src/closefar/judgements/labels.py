@@ -85,8 +85,7 @@ class CodedLabels:
     __hash__ = None  # type: ignore[assignment]
 
     def tolist(self) -> list[str]:
-        found: list[str] = self.words[self.codes].tolist()
-        return found
+        return list(self.words[self.codes])
 
     def counts(self) -> dict[str, int]:
         """How many rows have each of the labels that are there, in the order of the words."""
@@ -334,8 +333,7 @@ def _ordered_categories(given: Any) -> list[Any] | None:
     is_ordered = getattr(dtype, "ordered", False) or type(dtype).__name__ == "Enum"
     if categories is None or not is_ordered:
         return None
-    levels: list[Any] = categories.tolist() if hasattr(categories, "tolist") else list(categories)
-    return levels
+    return categories.tolist() if hasattr(categories, "tolist") else list(categories)
 
 
 def _ordered_numbers(used: set[Any]) -> list[Any]:

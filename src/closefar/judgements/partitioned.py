@@ -529,8 +529,7 @@ class PartitionedJudgements(Judgements):
 
     @cached_property
     def is_far(self) -> BoolArray:
-        is_far: BoolArray = self._gathered("signs") > 0
-        return is_far
+        return self._gathered("signs") > 0
 
     @cached_property
     def weights(self) -> FloatArray:
@@ -540,7 +539,7 @@ class PartitionedJudgements(Judgements):
         return weights
 
     def _gathered(self, name: str) -> NDArray[Any]:
-        (found,), _ = self.engine.run(partial(_all, name), self.data.refs, combine=_stacked)
+        (found,), _ = self.engine.run(partial(_picked, [name], indices=slice(None)), self.data.refs, combine=_stacked)
         return np.asarray(found)
 
     def _class_weights(self, class_weight: Any) -> tuple[float, float]:
@@ -587,15 +586,11 @@ def _labelled(
     return Labelled(data, labels, signs, shares, numbers)
 
 
-def _picked(names: Sequence[str], labelled: Labelled, indices: IndexArray) -> TaskResult:
+def _picked(names: Sequence[str], labelled: Labelled, indices: Any) -> TaskResult:
     return TaskResult([_rows(labelled, name, indices) for name in names])
 
 
-def _all(name: str, labelled: Labelled) -> TaskResult:
-    return TaskResult([np.asarray(getattr(labelled, name))])
-
-
-def _rows(labelled: Labelled, name: str, indices: IndexArray) -> NDArray[Any]:
+def _rows(labelled: Labelled, name: str, indices: Any) -> NDArray[Any]:
     values = getattr(labelled, name)
     if name != "data":
         return np.asarray(values)[indices]
@@ -618,25 +613,16 @@ def _stacked(results: Sequence[list[NDArray[Any]]]) -> list[NDArray[Any]]:
 
 
 def read_judgements(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any = None,
-    *,
-    far_label: Any = None,
-    is_graded: bool = False,
-    stacklevel: int = 3,
-    **others: Any,
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, stacklevel: int = 3, **options: Any
 ) -> Judgements:
     """Validate the training data of an estimator, as `Judgements.read` does; data in partitions stays there."""
-    options: dict[str, Any] = {"far_label": far_label, "stacklevel": stacklevel + 1}
     if not is_partitioned(X):
-        return Judgements.read(estimator, X, y, sample_weight, is_graded=is_graded, **options, **others)
-    asked = {"levels": is_graded, **{name: others.get(name) is not None for name in ("annotators", "comparisons")}}
-    for name, is_asked in asked.items():
-        if is_asked:
+        return Judgements.read(estimator, X, y, sample_weight, stacklevel=stacklevel + 1, **options)
+    for option, name in (("is_graded", "levels"), ("annotators", "annotators"), ("comparisons", "comparisons")):
+        if options.get(option) is not None and options[option] is not False:
             raise ValueError(
                 f"{name} need pairs in memory; got {type(X).__name__}, whose rows are computed elsewhere. Pass a "
                 f"sample: {words_for_sample(X)}."
             )
-    return PartitionedJudgements.load(estimator, partitions_of(X, y, sample_weight), **options)
+    partitions, far = partitions_of(X, y, sample_weight), options.get("far_label")
+    return PartitionedJudgements.load(estimator, partitions, far_label=far, stacklevel=stacklevel + 1)

@@ -136,10 +136,8 @@ def _in_order(drawn: IndexArray) -> IndexArray:
 def _different(drawn: IndexArray) -> IndexArray:
     """Each once, in the order of their first occurrence."""
     order = np.lexsort(drawn.T)
-    in_order = drawn[order]
-    is_first = np.append(True, np.any(in_order[1:] != in_order[:-1], axis=1))
-    different: IndexArray = drawn[np.sort(order[is_first])]
-    return different
+    is_new = np.any(drawn[order[1:]] != drawn[order[:-1]], axis=1)
+    return np.take(drawn, np.sort(np.append(order[:1], order[1:][is_new])), axis=0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -354,8 +352,7 @@ class Tuples:
 
     def _at(self, numbers: IndexArray, columns: Any = slice(None)) -> NDArray[Any]:
         """Some columns of points, by number, in NumPy."""
-        found: NDArray[Any] = arrays.to_numpy(self._points[:, columns][numbers]).astype(self.dtype, copy=False)
-        return found
+        return arrays.to_numpy(self._points[:, columns][numbers]).astype(self.dtype, copy=False)
 
     def _with_index(self, index: Array) -> Tuples:
         return unchecked_tuples(self._points, index, self._feature_names)
@@ -688,8 +685,7 @@ def triplets_from_ranking(
     if comparisons == "adjacent":
         kept &= (far == near + 1) | (near == last - 1)
     triplets = np.stack(np.broadcast_arrays(anchors[:, None], items[:, near[kept]], items[:, far[kept]]), axis=-1)
-    there: IndexArray = triplets[triplets[:, :, 2] >= 0]
-    return there
+    return triplets[triplets[:, :, 2] >= 0]
 
 
 def _numbers(name: str, values: Any, shape: tuple[int | None, ...], lowest: int = 0) -> IndexArray:

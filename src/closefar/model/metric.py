@@ -230,16 +230,6 @@ class Metric:
         each, _ = level_flips(self.flip_rate, self.n_levels)
         return float(0.5 * self.n_levels * each)
 
-    def side_from(self, k: int) -> tuple[float, FlipRate]:
-        """The threshold of level k, and the flip rates of being below it and not."""
-        most = len(self.thresholds)
-        if not most:
-            raise ValueError(_NO_THRESHOLD)
-        if not (isinstance(k, numbers.Integral) and 1 <= k <= most):
-            raise ValueError(f"k must be a whole number from 1 to {most}, the number of thresholds; got {k!r}.")
-        each = level_flips(self.one_flip_rate, most + 1)[0]
-        return self.thresholds[k - 1], ((most + 1 - int(k)) * each, int(k) * each) if each else 0.0
-
     def probability_at(self, margin: Any) -> Any:
         """Return the probability that a pair with this margin is labelled far.
 
@@ -345,8 +335,14 @@ class Metric:
         """Return the close/far metric in which far means level k or higher, for k from 1 to K - 1."""
         if len(self.thresholds) == 1 and k == 1:
             return self
-        threshold, flip_rate = self.side_from(k)
-        return replace(self, threshold=threshold, level_thresholds=(), flip_rate=flip_rate)
+        most = len(self.thresholds)
+        if not most:
+            raise ValueError(_NO_THRESHOLD)
+        if not (isinstance(k, numbers.Integral) and 1 <= k <= most):
+            raise ValueError(f"k must be a whole number from 1 to {most}, the number of thresholds; got {k!r}.")
+        each = level_flips(self.one_flip_rate, most + 1)[0]
+        rates = ((most + 1 - int(k)) * each, int(k) * each) if each else 0.0
+        return replace(self, threshold=self.thresholds[k - 1], level_thresholds=(), flip_rate=rates)
 
     def truncate(self, k: int, scale: str | None = None) -> Metric:
         """Keep directions 1 to k, those of the largest eigenvalues of M; thresholds do not change.
@@ -800,7 +796,6 @@ _LEGS = {
     "triplets": (("a", "b", "c"), "near = Sub(a, b) far = Sub(a, c)"),
     "quadruplets": (("a", "b", "c", "e"), "near = Sub(a, b) far = Sub(c, e)"),
 }
-_DISTANCES = "double[rows] squared_distance, double[rows] distance"
 
 # The constants that the nodes of a noise may use, besides its own parameters.
 _CONSTANTS = {
@@ -856,34 +851,22 @@ def _check_kind(metric: Metric, kind: str) -> None:
 
 def _graph(metric: Metric, kind: str) -> tuple[str, str, str]:
     """The inputs, outputs and nodes of the model in the text format of ONNX."""
-    d = len(metric.factor)
+    d, n_levels, cdf = len(metric.factor), metric.n_levels, metric.noise.onnx_cdf
     if kind == "transform":
-        return (
-            f"double[n, {d}] x",
-            f"double[n, {_map_of(metric).shape[1]}] transformed",
-            "transformed = MatMul(x, factor)",
-        )
+        return f"double[n, {d}] x", f"double[n, {max(metric.rank, 1)}] transformed", "transformed = MatMul(x, factor)"
     if kind in _LEGS:
         points, differences = _LEGS[kind]
         inputs = ", ".join(f"double[n_{point}, {d}] {point}" for point in points)
-        nodes = differences + _COMPARISON.format(cdf=metric.noise.onnx_cdf)
-        return inputs, "double[rows] margin, double[rows] probability", nodes
-    outputs, nodes = _judgement(metric)
+        return inputs, "double[rows] margin, double[rows] probability", differences + _COMPARISON.format(cdf=cdf)
+    inputs, nodes = f"double[n, {d}] x", "difference = Sub(x, origin)" + _DISTANCE
     if kind == "pairs":
-        return f"double[n, {d}] x, double[m, {d}] y", outputs, "difference = Sub(x, y)" + nodes
-    return f"double[n, {d}] x", outputs, "difference = Sub(x, origin)" + nodes
-
-
-def _judgement(metric: Metric) -> tuple[str, str]:
-    """The outputs and nodes of a judgement of one difference."""
-    n_levels = len(metric.thresholds) + 1
-    if n_levels == 1:
-        return _DISTANCES, _DISTANCE
+        inputs, nodes = f"{inputs}, double[m, {d}] y", "difference = Sub(x, y)" + _DISTANCE
+    outputs = "double[rows] squared_distance, double[rows] distance"
     if n_levels == 2:
-        outputs = f"{_DISTANCES}, double[rows] probability_far, bool[rows] is_far"
-        return outputs, _DISTANCE + _CLOSE_OR_FAR.format(cdf=metric.noise.onnx_cdf)
-    outputs = f"{_DISTANCES}, double[rows, {n_levels}] probabilities, int64[rows] level"
-    return outputs, _DISTANCE + _LEVELS.format(cdf=metric.noise.onnx_cdf)
+        outputs, nodes = f"{outputs}, double[rows] probability_far, bool[rows] is_far", nodes + _CLOSE_OR_FAR
+    elif n_levels > 2:
+        outputs, nodes = f"{outputs}, double[rows, {n_levels}] probabilities, int64[rows] level", nodes + _LEVELS
+    return inputs, outputs, nodes.format(cdf=cdf)
 
 
 def _values(metric: Metric) -> dict[str, Any]:
