@@ -266,23 +266,20 @@ def _shared_ids(table: Pairs, used: Judgements | None = None) -> NDArray[Any] | 
     return points if share_points(points) else None
 
 
-def _shared_points(table: Pairs, used: Judgements | None = None) -> NDArray[Any] | None:
-    """The points of the pairs, or of some of them, by their ids or values, where pairs share points."""
+def _dependent(table: Pairs, used: Judgements | None = None) -> NDArray[Any] | None:
+    """Which pairs, or which of some, depend on each other: those of a group, or that share points by ids or values."""
     from closefar.judgements import find_points
 
+    if table.groups is not None:
+        return (table.groups if used is None else table.groups[used.numbers]).astype(str)
     points = _shared_ids(table, used)
     return points if points is not None else find_points(table.data if used is None else used.data)
 
 
 def _groups_of(session: Session, table: Pairs, remedy: str = "cross-validation is by point") -> NDArray[Any] | None:
-    """Which pairs depend on each other: those of a group, or those that share points by their ids or values.
-
-    A note says so, and what is done about it.
-    """
-    if table.groups is not None:
-        return table.groups.astype(str)
-    points = _shared_points(table)
-    if points is not None:
+    """Which pairs depend on each other; a note says that they share points, and what is done about it."""
+    points = _dependent(table)
+    if points is not None and table.groups is None:
         noun = "comparisons" if table.are_comparisons else "pairs"
         session.warn(
             f"these {len(points):,} {noun} have only {numbered(points)[1]:,} different points, so they are not "
@@ -290,14 +287,6 @@ def _groups_of(session: Session, table: Pairs, remedy: str = "cross-validation i
             "with --group."
         )
     return points
-
-
-def _sampled_groups(table: Pairs, used: Judgements) -> NDArray[Any]:
-    """Which of some pairs of the table depend on each other, as `_groups_of` has it, without a note."""
-    if table.groups is not None:
-        return table.groups[used.numbers].astype(str)
-    points = _shared_points(table, used)
-    return np.arange(len(used)) if points is None else points
 
 
 def _folds_of(
@@ -557,7 +546,8 @@ def _warn_of_noise(session: Session, learner: MetricLearner, table: Pairs) -> No
     if statistics.uncertain_per_parameter * len(used) < _FEWEST_TO_CHECK * len(judgements):
         return
     with session.stage("checking the noise model"):
-        check = check_noise_if_possible(fit, used, _sampled_groups(table, used))
+        groups = _dependent(table, used)
+        check = check_noise_if_possible(fit, used, np.arange(len(used)) if groups is None else groups)
     if check is not None and check.p_value < _SIGNIFICANT:
         advice = command_words(check.advice)
         session.warn(advice[:1].lower() + advice[1:])
@@ -1121,7 +1111,7 @@ def _plain_distance(fit: Fit, scored: Scores, table: Pairs) -> dict[str, Any] | 
     plain = Scorer(fit.baseline.metric, comparison_noise=fit.relative_noise).score(judgements)
     difference, shares = plain.losses - scored.losses, judgements.weights / judgements.weights.sum()
     gain = float(shares @ difference)
-    error = float(variance_of_sum((difference - gain) * shares, _sampled_groups(table, judgements)) ** 0.5)
+    error = float(variance_of_sum((difference - gain) * shares, _dependent(table, judgements)) ** 0.5)
     return {
         "distance": fit.baseline.plain,
         "accuracy": plain.accuracy,

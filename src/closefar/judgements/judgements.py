@@ -287,23 +287,6 @@ def read_answers(answers: Any, n: int) -> tuple[NDArray[Any], BoolArray, Sides]:
     )
 
 
-def split_comparisons(given: Any) -> tuple[Any, Any, Any]:
-    """Return the data, the answers and the weights of comparisons that are given as one argument."""
-    if not isinstance(given, tuple):
-        return given, None, None
-    if len(given) not in (2, 3):
-        raise ValueError(
-            "comparisons must be an array, closefar.Tuples, (comparisons, y) or (comparisons, y, sample_weight); got a "
-            f"tuple of {len(given)}."
-        )
-    return given[0], given[1], given[2] if len(given) == 3 else None
-
-
-def in_library_of(pairs: Array, comparisons: Array) -> Array:
-    """Return comparisons in the array library, and on the device, of the pairs that they are fitted with."""
-    return _moved(comparisons, partial(_like, getattr(pairs, "points", pairs)))
-
-
 def _moved(data: Any, move: Callable[[Array], Array]) -> Any:
     """The data with its arrays moved; of pairs by index, both arrays."""
     if not isinstance(data, Tuples):
@@ -425,21 +408,20 @@ class Judgements:
 
     def with_comparisons(self, estimator: Any, comparisons: Any) -> Judgements:
         """The same pairs with comparisons, which an estimator that has learned the columns of the pairs validates."""
-        data, answers, weights = split_comparisons(comparisons)
-        read = Judgements.read_comparisons(estimator, data, answers, weights, fitting=False, beside_pairs=True)
-        return replace(self, comparisons=read.with_data(in_library_of(self.data, read.data)))
+        given = comparisons if isinstance(comparisons, tuple) else (comparisons, None)
+        if len(given) not in (2, 3):
+            raise ValueError(
+                "comparisons must be an array, closefar.Tuples, (comparisons, y) or (comparisons, y, sample_weight); "
+                f"got a tuple of {len(given)}."
+            )
+        read = Judgements.read_comparisons(estimator, *given, fitting=False, beside_pairs=True)
+        there = partial(_like, getattr(self.data, "points", self.data))  # the library and the device of the pairs
+        return replace(self, comparisons=read.with_data(_moved(read.data, there)))
 
     @classmethod
     def of_signs(cls, data: Array, signs: Sequence[float] | FloatArray, weights: Any = None) -> Judgements:
         """Make judgements of labels +1 (far) and -1 (close)."""
-        labels = np.asarray(signs, dtype=np.float64)
-        n = int(data.shape[0])
-        if labels.shape != (n,):
-            raise ValueError(f"signs must be one per pair; got shape {labels.shape} for {n} pairs.")
-        if not np.all(np.abs(labels) == 1):
-            wrong = labels[np.abs(labels) != 1][0]
-            raise ValueError(f"signs must be +1 (far) or -1 (close); got {wrong:g}.")
-        return cls._of(data, labels, Sides(np.array([-1.0, 1.0])), weights)
+        return cls._of(data, np.asarray(signs, dtype=np.float64), Sides(np.array([-1.0, 1.0])), weights)
 
     @classmethod
     def _of(cls, data: Array, labels: Any, sides: Sides, sample_weight: Any) -> Judgements:
@@ -489,10 +471,6 @@ class Judgements:
 
     def dichotomy(self, number: int) -> Judgements:
         """Whether each level is at least that of this number, from 1: judgements with two labels."""
-        if not 1 <= number < self.n_levels:
-            raise ValueError(
-                f"dichotomies of {self.n_levels} levels have the numbers 1 to {self.n_levels - 1}; got {number}."
-            )
         level, is_far = self.sides.classes.tolist()[number], self.codes >= number
         words = np.array([f"< {level}", f">= {level}"])
         return replace(self, labels=words[is_far.astype(np.intp)], is_far=is_far, sides=Sides(words), levels=None)

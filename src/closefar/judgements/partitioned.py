@@ -593,7 +593,7 @@ def _picked(names: Sequence[str], labelled: Labelled, indices: Any) -> TaskResul
 def _rows(labelled: Labelled, name: str, indices: Any) -> NDArray[Any]:
     values = getattr(labelled, name)
     if name != "data":
-        return np.asarray(values)[indices]
+        return np.asarray(values[indices])
     if arrays.is_indexed(values):
         points: NDArray[Any] = np.asarray(values.points)[np.asarray(values.index)[indices]]
         return points

@@ -411,10 +411,7 @@ class Metric:
     def contents(self) -> tuple[dict[str, FloatArray], dict[str, Any]]:
         """Return the arrays and the header of the model file."""
         arrays = {"factor": self.factor, "threshold": np.array(self.thresholds)}
-        if self.origin is not None:
-            arrays["origin"] = self.origin
-        if self.data_factor is not None and self.data_eigenvalues is not None:
-            arrays |= {"data_factor": self.data_factor, "data_eigenvalues": self.data_eigenvalues}
+        arrays |= {name: getattr(self, name) for name in ("origin", *_DATA_SCALE) if getattr(self, name) is not None}
         if self.flip_rate:
             arrays["flip_rate"] = np.atleast_1d(self.flip_rate)
         return arrays, {"noise": self._registered_noise(), "feature_names": self.feature_names}
