@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import closefar as cf
+from closefar.fitting import Scorer
 from closefar.judgements import Judgements
 from closefar.model import Scored, in_data_scale
 from closefar.model.factors import (
@@ -233,7 +234,7 @@ def test_labels_of_one_kind_have_no_area_and_nothing_to_learn(sign):
 
 def test_a_metric_scores_pairs_by_their_margin():
     metric = cf.Metric.from_factor(FACTOR, 4.0, "laplace", flip_rate=0.2)
-    scores = Scored.by(metric, Judgements.of_signs(ROWS, np.where(np.arange(40) % 2, 1.0, -1.0)))
+    scores = Scorer(metric).score(Judgements.of_signs(ROWS, np.where(np.arange(40) % 2, 1.0, -1.0)))
     np.testing.assert_allclose(scores.margin, np.sum((ROWS @ FACTOR) ** 2, axis=1) - 4.0, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(scores.probability_far, metric.probability_far(ROWS), rtol=1e-12)
     some = scores.take(np.array([5, 2]))

@@ -116,26 +116,22 @@ def test_both_classes_must_count(judgements, of, label):
 
 
 def test_labels_of_the_fit_only(judgements):
-    more = Judgements.read_more(Columns(3), PAIRS[:2], [1, -1], sides=judgements.sides)
+    more = Judgements.read(Columns(3), PAIRS[:2], [1, -1], sides=judgements.sides)
     np.testing.assert_array_equal(more.is_far, [True, False])
-    one_class = Judgements.read_more(Columns(3), PAIRS[:2], [1, 1], sides=judgements.sides)
+    one_class = Judgements.read(Columns(3), PAIRS[:2], [1, 1], sides=judgements.sides)
     assert one_class.n_rarer == 0
     with pytest.raises(ValueError, match=r"labels must be those of the fit, -1 and 1; 1 of \d+ are not, such as 0"):
-        Judgements.read_more(Columns(3), PAIRS[:2], [1, 0], sides=judgements.sides)
+        Judgements.read(Columns(3), PAIRS[:2], [1, 0], sides=judgements.sides)
     with pytest.raises(ValueError, match="pairs must have the 4 columns that the learner was fitted with; got 3"):
-        Judgements.read_more(Columns(4), PAIRS[:2], [1, -1], sides=judgements.sides)
+        Judgements.read(Columns(4), PAIRS[:2], [1, -1], sides=judgements.sides)
 
 
 def test_signs_are_plus_and_minus_one():
     signed = Judgements.of_signs(PAIRS, LABELS.astype(float), WEIGHTS)
     np.testing.assert_array_equal(signed.signs, LABELS)
     assert (signed.sides.close, signed.sides.far) == (-1.0, 1.0)
-    with pytest.raises(ValueError, match=r"signs must be \+1 \(far\) or -1 \(close\)"):
-        Judgements.of_signs(PAIRS, np.zeros(8))
-    with pytest.raises(ValueError, match=r"or -1 \(close\); got -0.5\."):
+    with pytest.raises(ValueError, match=r"labels must be .* -1.0 and 1.0; 1 of 3 are not, such as -0.5"):
         Judgements.of_signs(PAIRS[:3], [1.0, -1.0, -0.5])
-    with pytest.raises(ValueError, match=r"one per pair; got shape \(7,\) for 8 pairs"):
-        Judgements.of_signs(PAIRS, LABELS[1:])
 
 
 def test_sides():

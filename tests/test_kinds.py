@@ -140,11 +140,11 @@ def test_too_many_levels_are_refused():
 
 def test_more_levels_must_be_those_of_the_fit():
     sides = graded().sides
-    more = Judgements.read_more(Estimator(), PAIRS[:3], [4, 1, 4], sides=sides)
+    more = Judgements.read(Estimator(), PAIRS[:3], [4, 1, 4], sides=sides)
     assert more.codes.tolist() == [3, 0, 3]  # new pairs need not have all levels
     assert more.kind is Kind.LEVELS
     with pytest.raises(ValueError, match=r"each level must be one of those of the fit, 1, 2, 3, 4; got 7 in row 1"):
-        Judgements.read_more(Estimator(), PAIRS[:3], [4, 7, 4], sides=sides)
+        Judgements.read(Estimator(), PAIRS[:3], [4, 7, 4], sides=sides)
 
 
 def test_a_dichotomy_is_close_or_far():
@@ -156,8 +156,6 @@ def test_a_dichotomy_is_close_or_far():
     assert (upper.sides.close, upper.sides.far) == ("< 3", ">= 3")
     assert upper.annotators is judgements.annotators
     assert upper.data is judgements.data
-    with pytest.raises(ValueError, match=r"dichotomies of 4 levels have the numbers 1 to 3; got 4"):
-        judgements.dichotomy(4)
 
 
 def test_every_level_must_count():
@@ -294,11 +292,11 @@ def test_annotators_must_be_those_of_the_fit():
     judgements = graded(annotators=np.repeat(["ann", "bob"], 30))
     names = judgements.annotators.names
     options = {"sides": judgements.sides, "known_annotators": names}
-    more = Judgements.read_more(Estimator(), PAIRS[:2], [1, 2], annotators=["bob", "bob"], **options)
+    more = Judgements.read(Estimator(), PAIRS[:2], [1, 2], annotators=["bob", "bob"], **options)
     assert more.annotators.names == ("ann", "bob")
     assert more.annotators.codes.tolist() == [1, 1]
     with pytest.raises(ValueError, match=r"annotators must be those of the fit, 'ann', 'bob'; got 'cy' in row 1"):
-        Judgements.read_more(Estimator(), PAIRS[:2], [1, 2], annotators=["bob", "cy"], **options)
+        Judgements.read(Estimator(), PAIRS[:2], [1, 2], annotators=["bob", "cy"], **options)
 
 
 # What travels along.

@@ -7,9 +7,8 @@ import pytest
 
 import closefar as cf
 from closefar.arrays import numbered
-from closefar.fitting import Settings, fit, fit_from, is_near_parts, refit
+from closefar.fitting import Scorer, Settings, fit, fit_from, is_near_parts, refit
 from closefar.judgements import Judgements, PairGroupKFold, split_judgements
-from closefar.model import Scored
 from closefar.questions import dependence, goodness_of_fit
 from closefar.questions import likelihood as label_likelihood
 from closefar.questions.likelihood import SideErrors
@@ -31,10 +30,10 @@ def test_folds_that_start_from_the_fit_to_all_end_where_others_do(flip_rate):
     train, test = split_judgements(5, judgements, seed=0)[0]
     seen, unseen = judgements.take(train), judgements.take(test)
     exact, near = refit(seen, settings).metric, fit_from(whole, seen).metric
-    probabilities = [Scored.by(metric, unseen).probability_far for metric in (exact, near)]
+    probabilities = [Scorer(metric).score(unseen).probability_far for metric in (exact, near)]
     np.testing.assert_allclose(*probabilities, atol=1e-3)
     # The fit to all is not it: what is left out is not seen.
-    assert np.abs(Scored.by(whole.metric, unseen).probability_far - probabilities[0]).max() > 1e-3
+    assert np.abs(Scorer(whole.metric).score(unseen).probability_far - probabilities[0]).max() > 1e-3
 
 
 def test_few_pairs_are_not_near_their_parts():

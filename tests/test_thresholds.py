@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import closefar as cf
+from closefar.fitting import Scorer
 from closefar.judgements import Judgements
-from closefar.model import Scored
 from closefar.noise import NOISES, label_losses, turned_round, with_flips
 
 LEVELS = (0.5, 1.0, 1.0, 4.0)
@@ -132,7 +132,7 @@ def test_scored_with_flip_rates_of_each_judgement():
     metric, signs = metric_of(1.0), np.where(rng.uniform(size=len(Z)) < 0.4, 1.0, -1.0)
     judgements = Judgements.of_signs(Z, signs)
     rates = rng.uniform(0, 0.3, len(Z)), rng.uniform(0, 0.3, len(Z))
-    scored = replace(Scored.by(metric, judgements), flip_rate=rates)
+    scored = replace(Scorer(metric).score(judgements), flip_rate=rates)
     np.testing.assert_allclose(scored.margin, metric.margin(Z))
     np.testing.assert_allclose(
         scored.losses, -np.log(np.where(signs > 0, scored.probability_far, 1 - scored.probability_far))

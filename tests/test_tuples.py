@@ -14,8 +14,8 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_sco
 from sklearn.pipeline import make_pipeline
 
 import closefar as cf
+from closefar.fitting import Scorer
 from closefar.judgements import Judgements, find_points
-from closefar.model import Scored
 from closefar.rows import Coordinates, IndexedRows, rows_of
 from paper_estimator import PAPER
 
@@ -440,7 +440,7 @@ def test_equal_weights_take_no_memory():
     assert pickle.loads(pickle.dumps(judgements)).weights.strides == (0,)
     weighted = judgements.with_weights(np.ones(N))
     scored = [
-        Scored.by(cf.LinearMetricLearner(**PAPER).fit(TUPLES, FAR).metric_, each) for each in (judgements, weighted)
+        Scorer(cf.LinearMetricLearner(**PAPER).fit(TUPLES, FAR).metric_).score(each) for each in (judgements, weighted)
     ]
     np.testing.assert_allclose(scored[0].loss, scored[1].loss, rtol=1e-12)
     assert scored[0].judgements.effective_number == pytest.approx(N)

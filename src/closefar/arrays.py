@@ -6,17 +6,8 @@ import mmap
 from importlib.util import find_spec
 from typing import Any
 
+import array_api_compat as compat
 import numpy as np
-from array_api_compat import (
-    array_namespace,
-    device,
-    is_array_api_obj,
-    is_array_api_strict_namespace,
-    is_cupy_array,
-    is_numpy_array,
-    is_torch_array,
-    to_device,
-)
 from numpy.typing import NDArray
 
 __all__ = [
@@ -70,9 +61,10 @@ def is_foreign(values: Any) -> bool:
 
     Those of others (JAX, Dask) can't be written in place, and are copied to NumPy.
     """
-    if is_torch_array(values) or is_cupy_array(values):
-        return True
-    return is_array_api_obj(values) and bool(is_array_api_strict_namespace(array_namespace(values)))
+    if not compat.is_array_api_obj(values):
+        return False
+    is_strict = compat.is_array_api_strict_namespace(compat.array_namespace(values))
+    return bool(is_strict or compat.is_torch_array(values) or compat.is_cupy_array(values))
 
 
 def is_dask(values: Any) -> bool:
@@ -84,12 +76,12 @@ def is_dask(values: Any) -> bool:
 
 def is_tensor(values: Any) -> bool:
     """Whether this is a tensor of torch."""
-    return bool(is_torch_array(values))
+    return bool(compat.is_torch_array(values))
 
 
 def shared_with_torch(values: Any) -> Any:
     """Return an array of CuPy as a tensor that shares its memory, if there is a torch for that; others as they are."""
-    if not is_cupy_array(values) or find_spec("torch") is None:
+    if not compat.is_cupy_array(values) or find_spec("torch") is None:
         return values
     import torch
 
@@ -98,18 +90,18 @@ def shared_with_torch(values: Any) -> Any:
 
 def is_on_gpu(values: Any) -> bool:
     """Whether this is an array in the memory of a GPU, where operations must be few and large."""
-    if is_torch_array(values):
+    if compat.is_torch_array(values):
         return bool(values.device.type != "cpu")
-    return bool(is_cupy_array(values))
+    return bool(compat.is_cupy_array(values))
 
 
 def engine_of(values: Array) -> str:
     """The library of an array, and the device that it is on, in words."""
-    if is_torch_array(values):
+    if compat.is_torch_array(values):
         return f"torch on {'the CPU' if values.device.type == 'cpu' else values.device}"
-    if is_cupy_array(values):
+    if compat.is_cupy_array(values):
         return f"CuPy on cuda:{values.device.id}"
-    return "NumPy" if is_numpy_array(values) else "array-api-strict"
+    return "NumPy" if compat.is_numpy_array(values) else "array-api-strict"
 
 
 def is_mapped(values: Any) -> bool:
@@ -131,18 +123,18 @@ def release(values: Any) -> None:
 
 def like(reference: Array, values: NDArray[Any]) -> Array:
     """Return these numbers in the library, and on the device, of another array."""
-    if is_numpy_array(reference):
+    if compat.is_numpy_array(reference):
         return values
     # A copy: torch shares no memory that is read-only or runs backwards.
-    return array_namespace(reference).asarray(np.array(values, order="C"), device=device(reference))
+    return compat.array_namespace(reference).asarray(np.array(values, order="C"), device=compat.device(reference))
 
 
 def to_numpy(values: Array) -> NDArray[Any]:
     """Return an array of any library as NumPy's."""
-    if is_torch_array(values):
+    if compat.is_torch_array(values):
         values = values.detach().cpu()
         return np.asarray(values.float() if str(values.dtype) == "torch.bfloat16" else values)  # NumPy has no such type
-    return np.asarray(to_device(values, "cpu") if is_cupy_array(values) else values)
+    return np.asarray(compat.to_device(values, "cpu") if compat.is_cupy_array(values) else values)
 
 
 def numbered(ids: NDArray[Any]) -> tuple[IndexArray, int]:
@@ -177,20 +169,20 @@ def take_rows(values: Array, where: IndexArray) -> Array:
     """Return some rows of an array of any library, or of a source."""
     if is_source(values):
         return values.take_rows(where)
-    return array_namespace(values).take(values, like(values, where), axis=0)
+    return compat.array_namespace(values).take(values, like(values, where), axis=0)
 
 
 def as_float64(values: Array) -> Array:
     """Return the array in double precision, itself where it is that already."""
-    xp = array_namespace(values)
+    xp = compat.array_namespace(values)
     return xp.astype(values, xp.float64, copy=False)
 
 
 def whole_numbers(values: Array) -> Array:
     """Return codes as integers to look up with; handles of some libraries are floats."""
-    if is_numpy_array(values):
+    if compat.is_numpy_array(values):
         return values if values.dtype.kind in "iu" else values.astype(np.intp)
-    xp = array_namespace(values)
+    xp = compat.array_namespace(values)
     return xp.astype(values, xp.int64, copy=False)
 
 

@@ -805,15 +805,13 @@ def make_patients(
         "smoker": rng.random(n_points) < 0.3,
         "ward": _WARDS[rng.integers(len(_WARDS), size=n_points)],
     }
-    left, right = _two_patients(n_points, n_pairs, rng)
-    squared = _true_distances(points, left, right)
+    pairs, squared = _pairs_of(points, n_pairs, rng)
     margin = squared - np.median(squared)
     noise = get_noise("logistic")
     scale = solve_noise_scale(margin, noise, wrong_share)
     words = np.array(["close", "far"])
     labels = words[(margin + scale * noise.sample(n_pairs, rng) >= 0).astype(int)]
-    pairs: Columns = {"patient": points["id"][left], "other": points["id"][right], "label": labels}
-    return PatientTables(points, pairs, words[(margin >= 0).astype(int)])
+    return PatientTables(points, {**pairs, "label": labels}, words[(margin >= 0).astype(int)])
 
 
 class PatientJudgements(NamedTuple):
@@ -850,16 +848,11 @@ def judge_patients(
     """
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     ids, noise = points["id"], get_noise("logistic")
-    left, right = _two_patients(len(ids), n_ratings, rng)
-    squared = _true_distances(points, left, right)
+    ratings, squared = _pairs_of(points, n_ratings, rng)
     scale = solve_noise_scale(squared - np.median(squared), noise, 0.1)
     thresholds = np.quantile(squared, _LEVEL_SHARES)
     heard = squared + scale * noise.sample(n_ratings, rng)
-    ratings: Columns = {
-        "patient": ids[left],
-        "other": ids[right],
-        "rating": 1 + np.searchsorted(thresholds, heard, side="right"),
-    }
+    ratings["rating"] = 1 + np.searchsorted(thresholds, heard, side="right")
     anchor, near = _two_patients(len(ids), n_triplets, rng)
     far = (near + rng.integers(1, len(ids) - 1, size=n_triplets)) % len(ids)
     far = np.where(far == anchor, (far + 1) % len(ids), far)
@@ -877,18 +870,21 @@ def judge_patients(
 
 def _annotated_labels(points: Columns, n_annotators: int, scale: float, rng: np.random.Generator) -> Columns:
     n = 100 * n_annotators
-    left, right = (np.resize(side, n) for side in _two_patients(len(points["id"]), -(-n // _N_TIMES), rng))
-    squared = _true_distances(points, left, right)
+    pairs, squared = _pairs_of(points, -(-n // _N_TIMES), rng)
+    squared = np.resize(squared, n)
     threshold, worker = np.median(squared), rng.permutation(np.resize(np.arange(n_annotators), n))
     strictness = 0.3 * threshold * rng.standard_normal(n_annotators)
     margin = squared - threshold - strictness[worker] + scale * get_noise("logistic").sample(n, rng)
     is_far = np.where(worker == n_annotators - 1, rng.random(n) < 0.5, margin >= 0)
-    return {
-        "patient": points["id"][left],
-        "other": points["id"][right],
-        "worker": np.array([f"w{number:02d}" for number in range(1, n_annotators + 1)])[worker],
-        "label": np.where(is_far, "far", "close"),
-    }
+    names = np.array([f"w{number:02d}" for number in range(1, n_annotators + 1)])
+    repeated = {name: np.resize(column, n) for name, column in pairs.items()}
+    return {**repeated, "worker": names[worker], "label": np.where(is_far, "far", "close")}
+
+
+def _pairs_of(points: Columns, n: int, rng: np.random.Generator) -> tuple[Columns, FloatArray]:
+    """The ids of random pairs of patients, and the true squared distance of each."""
+    left, right = _two_patients(len(points["id"]), n, rng)
+    return {"patient": points["id"][left], "other": points["id"][right]}, _true_distances(points, left, right)
 
 
 def _two_patients(n_points: int, n: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

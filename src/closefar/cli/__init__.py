@@ -13,9 +13,10 @@ def main() -> None:
     try:
         _stop_at_signals()
         _prepare_streams()
-        from closefar.cli.app import run_app
+        from closefar.cli.app import app
+        from closefar.cli.session import run
 
-        sys.exit(run_app())
+        sys.exit(run(app))
     except KeyboardInterrupt:
         _stop()
     except ImportError as error:

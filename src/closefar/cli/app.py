@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -20,45 +19,11 @@ import typer
 
 from closefar import __version__
 from closefar.arrays import FloatArray, numbered
+from closefar.cli import options
 from closefar.cli.label import LabelTask, Serving, export_judgements, label, serve
-from closefar.cli.options import (
-    DECIMAL,
-    MODEL_FILE,
-    NA_VALUES,
-    POINTS,
-    REPORT_TITLE,
-    TABLE_FILE,
-    Columns,
-    Files,
-    Learning,
-    LongLearning,
-    NewData,
-    PenalisedLearning,
-    Points,
-    WeightedFiles,
-    argument,
-    number,
-    option,
-    with_groups,
-)
-from closefar.cli.session import (
-    CODE_NO_FILE,
-    CODE_WRONG_INPUT,
-    EXIT_CODES,
-    PIPE_CLOSED,
-    REPORT,
-    TABLE,
-    Output,
-    Replacing,
-    Session,
-    check_table,
-    discard_output,
-    named,
-    print_error,
-    sentence_of,
-    write_results,
-)
-from closefar.errors import command_words, printable
+from closefar.cli.options import argument, number, option
+from closefar.cli.session import EXIT_CODES, REPORT, TABLE, Output, Replacing, Session, named
+from closefar.errors import command_words
 from closefar.noise import with_flips
 from closefar.plain import format_table, records, to_jsonable
 
@@ -205,7 +170,7 @@ _LARGEST_SCALE = 1e75  # its fourth power, which squared distances of squared di
 
 
 def _read_labelled(
-    session: Session, files: Files, columns: Columns, learning: Learning
+    session: Session, files: options.Files, columns: options.Columns, learning: options.Learning
 ) -> tuple[Pairs, tuple[str, ...], Source]:
     """Read pairs with their labels, and which labels there are from closest to farthest; or comparisons."""
     from closefar.tables import read_or_open_pairs
@@ -249,7 +214,7 @@ def _load(path: Path) -> Model:
 
 
 def _read_for_model(
-    session: Session, path: Path, files: Files, new_data: NewData, *, labelled: bool
+    session: Session, path: Path, files: options.Files, new_data: options.NewData, *, labelled: bool
 ) -> tuple[Model, Pairs]:
     """Read a model, and pairs or comparisons as those of its fit were read."""
     from closefar.tables import read_or_open_pairs
@@ -268,7 +233,7 @@ def _read_for_model(
     return model, table
 
 
-def _fit_learner(session: Session, table: Pairs, words: tuple[str, ...], learning: Learning) -> MetricLearner:
+def _fit_learner(session: Session, table: Pairs, words: tuple[str, ...], learning: options.Learning) -> MetricLearner:
     """Fit to a table of pairs or comparisons."""
     from closefar.judgements import Tuples
     from closefar.tables import labels_of, others_of
@@ -279,9 +244,9 @@ def _fit_learner(session: Session, table: Pairs, words: tuple[str, ...], learnin
     groups = None if isinstance(table.data, Tuples) else _shared_ids(table)
     if table.groups is not None:
         groups = table.groups.astype(str)
-    options = {"feature_names": table.encoding.feature_names, **others_of(table), **learning.fit_options()}
+    others = {"feature_names": table.encoding.feature_names, **others_of(table), **learning.fit_options()}
     with session.stage("fitting", shows_itself=True):
-        learner.fit(table.data, labels_of(table), table.weights, groups=groups, **options)
+        learner.fit(table.data, labels_of(table), table.weights, groups=groups, **others)
     for name, scale in zip(table.encoding.feature_names, learner.fit_statistics_.column_scales, strict=True):
         if scale != 0 and not 1 / _LARGEST_SCALE < scale < _LARGEST_SCALE:
             raise ValueError(
@@ -301,23 +266,20 @@ def _shared_ids(table: Pairs, used: Judgements | None = None) -> NDArray[Any] | 
     return points if share_points(points) else None
 
 
-def _shared_points(table: Pairs, used: Judgements | None = None) -> NDArray[Any] | None:
-    """The points of the pairs, or of some of them, by their ids or values, where pairs share points."""
+def _dependent(table: Pairs, used: Judgements | None = None) -> NDArray[Any] | None:
+    """Which pairs, or which of some, depend on each other: those of a group, or that share points by ids or values."""
     from closefar.judgements import find_points
 
+    if table.groups is not None:
+        return (table.groups if used is None else table.groups[used.numbers]).astype(str)
     points = _shared_ids(table, used)
     return points if points is not None else find_points(table.data if used is None else used.data)
 
 
 def _groups_of(session: Session, table: Pairs, remedy: str = "cross-validation is by point") -> NDArray[Any] | None:
-    """Which pairs depend on each other: those of a group, or those that share points by their ids or values.
-
-    A note says so, and what is done about it.
-    """
-    if table.groups is not None:
-        return table.groups.astype(str)
-    points = _shared_points(table)
-    if points is not None:
+    """Which pairs depend on each other; a note says that they share points, and what is done about it."""
+    points = _dependent(table)
+    if points is not None and table.groups is None:
         noun = "comparisons" if table.are_comparisons else "pairs"
         session.warn(
             f"these {len(points):,} {noun} have only {numbered(points)[1]:,} different points, so they are not "
@@ -325,14 +287,6 @@ def _groups_of(session: Session, table: Pairs, remedy: str = "cross-validation i
             "with --group."
         )
     return points
-
-
-def _sampled_groups(table: Pairs, used: Judgements) -> NDArray[Any]:
-    """Which of some pairs of the table depend on each other, as `_groups_of` has it, without a note."""
-    if table.groups is not None:
-        return table.groups[used.numbers].astype(str)
-    points = _shared_points(table, used)
-    return np.arange(len(used)) if points is None else points
 
 
 def _folds_of(
@@ -393,7 +347,7 @@ def _read_judgements(table: Pairs, words: tuple[str, ...], **annotators: Any) ->
     columns, given = Columns(len(table.encoding.feature_names)), (table.data, labels_of(table), table.weights)
     if table.are_comparisons:
         return Judgements.read_comparisons(columns, *given, fitting=False)
-    return Judgements.read_more(columns, *given, sides=Sides.in_order(words), **annotators)
+    return Judgements.read(columns, *given, sides=Sides.in_order(words), **annotators)
 
 
 def _scored_by(model: Model, table: Pairs) -> Scores:
@@ -419,7 +373,7 @@ def _report_of(
     path: Path,
     table: Pairs,
     *judged: Any,
-    files: WeightedFiles,
+    files: options.WeightedFiles,
     model: Path,
     title: str | None,
 ) -> bytes:
@@ -430,9 +384,9 @@ def _report_of(
     provenance = Provenance(points, pairs, str(model), table.encoding.categories, comparisons, judgements)
     groups = _groups_of(session, table, *(["intervals are wider for it"] if judged else []))
     ids = table.ids if hasattr(table, "points") or table.id_names != ("row",) else None  # a file has many row numbers
-    options = {"title": title, "provenance": provenance, "ids": ids, "groups": groups}
+    about = {"title": title, "provenance": provenance, "ids": ids, "groups": groups}
     with session.stage("report", n_parts=N_PARTS) as tell:
-        return encode_report(learner, named(path, REPORT), *judged, **options, watch=tell)
+        return encode_report(learner, named(path, REPORT), *judged, **about, watch=tell)
 
 
 def _metric_facts(model: Model) -> dict[str, Any]:
@@ -476,14 +430,14 @@ _MODEL_OUT = option("The model file to write.", "FILE", "--out", "-o", default=P
 
 
 def fit(
-    files: WeightedFiles,
-    columns: Columns,
-    learning: LongLearning,
+    files: options.WeightedFiles,
+    columns: options.Columns,
+    learning: options.LongLearning,
     output: Output,
     replacing: Replacing,
     out: Path = _MODEL_OUT,
     report: Path | None = option("Also write a report: .html, .json, .txt or .md.", "FILE"),
-    title: str | None = REPORT_TITLE,
+    title: str | None = options.REPORT_TITLE,
 ) -> None:
     """Learn a metric from labelled or rated pairs, from comparisons, or from both, and save it as a model.
 
@@ -514,7 +468,12 @@ def fit(
 
 
 def _check_outputs(
-    out: Path, report: Path | None, checkpoint: Path | None, title: str | None, replacing: Replacing, files: Files
+    out: Path,
+    report: Path | None,
+    checkpoint: Path | None,
+    title: str | None,
+    replacing: Replacing,
+    files: options.Files,
 ) -> None:
     if report is None and title is not None:
         raise ValueError("--title is the headline of a report. Add --report, or leave --title out.")
@@ -587,7 +546,8 @@ def _warn_of_noise(session: Session, learner: MetricLearner, table: Pairs) -> No
     if statistics.uncertain_per_parameter * len(used) < _FEWEST_TO_CHECK * len(judgements):
         return
     with session.stage("checking the noise model"):
-        check = check_noise_if_possible(fit, used, _sampled_groups(table, used))
+        groups = _dependent(table, used)
+        check = check_noise_if_possible(fit, used, np.arange(len(used)) if groups is None else groups)
     if check is not None and check.p_value < _SIGNIFICANT:
         advice = command_words(check.advice)
         session.warn(advice[:1].lower() + advice[1:])
@@ -605,14 +565,14 @@ Units = StrEnum("Units", ["auto", "columns", "shared"])
 
 
 def classes(
-    columns: Columns,
+    columns: options.Columns,
     output: Output,
     replacing: Replacing,
-    points: Path = option(*POINTS, default=...),
+    points: Path = option(*options.POINTS, default=...),
     label: str | None = option("Column of class labels. Default: 'label' or 'labels'.", "COLUMN"),
     id: str | None = option("Column of point ids. Default: 'id', else row numbers.", "COLUMN"),
-    na_values: list[str] | None = option(*NA_VALUES),
-    decimal: str | None = option(*DECIMAL),
+    na_values: list[str] | None = option(*options.NA_VALUES),
+    decimal: str | None = option(*options.DECIMAL),
     wrong_share: str = option("Share of wrong labels, or estimate; 0 trusts all labels.", "SHARE", default="estimate"),
     units: Units = option(
         "Plain distance of neighbours: each column in its own unit, or all in one; auto tries both.", default=Units.auto
@@ -632,8 +592,10 @@ def classes(
     closefar classes --points points.csv --label species --neighbours neighbours.closefar
     """
     with Session("classes", output) as session:
-        files = Files(points=points, id=id, label=label, na_values=na_values, decimal=decimal, no_annotators=True)
-        options = columns.encoding_options()
+        files = options.Files(
+            points=points, id=id, label=label, na_values=na_values, decimal=decimal, no_annotators=True
+        )
+        encoding = columns.encoding_options()
         share = number(wrong_share, float, "--wrong-share", "estimate")
         outputs = [path for path in (out, neighbours, suspicious) if path is not None]
         if len(set(outputs)) < len(outputs):
@@ -643,7 +605,7 @@ def classes(
 
         if suspicious is not None:
             encode_table({}, named(suspicious, TABLE))  # says if its format is unknown, or a package is missing
-        table = _read(session, lambda: read_pairs(files.source(), labelled=True, **options))
+        table = _read(session, lambda: read_pairs(files.source(), labelled=True, **encoding))
         table = table.with_labels(labels_of(table).astype(str))
         from closefar.learners import ClassMetricLearner, Model
 
@@ -715,9 +677,9 @@ Measure = StrEnum("Measure", ["loss", "spectral"])
 
 
 def label_errors(
-    files: WeightedFiles,
-    columns: Columns,
-    learning: PenalisedLearning,
+    files: options.WeightedFiles,
+    columns: options.Columns,
+    learning: options.PenalisedLearning,
     output: Output,
     replacing: Replacing,
     out: Path | None = option(
@@ -735,7 +697,7 @@ def label_errors(
         number(seed, int, "--seed", least=0, below=_LARGEST_SEED + 1)
         learning.check(files, columns)
         if out is not None:
-            check_table(out, replacing, read=files.paths)
+            replacing.check_table(out, read=files.paths)
         table, words, _ = _read_labelled(session, files, columns, learning)
         learner = learning.learner(words, verbose=False)
         folds, groups = _folds_of(session, table, words, _groups_of(session, table))
@@ -754,7 +716,7 @@ def label_errors(
                 **others_of(table),
             )
         if out is not None:
-            write_results(session, _contradicting(table, errors, errors.order), len(table), out)
+            session.write_table(_contradicting(table, errors, errors.order), len(table), out)
             return
         shown = next(_contradicting(table, errors, errors.order[:top]))
         shares = ("share", "share_low", "share_high", "unseen_share", "unseen_low", "unseen_high")  # None: not claimed
@@ -776,9 +738,9 @@ def _contradicting(table: Pairs, errors: LabelErrors, order: NDArray[Any]) -> It
 
 
 def sample_size(
-    files: Files,
-    columns: Columns,
-    learning: Learning,
+    files: options.Files,
+    columns: options.Columns,
+    learning: options.Learning,
     output: Output,
     target_error: float = option("The error to reach.", "ERROR", default=...),
     measure: Measure = option(
@@ -956,12 +918,12 @@ def _judged_by(model: Model) -> list[str]:
 
 
 def predict(
-    files: WeightedFiles,
-    new_data: NewData,
+    files: options.WeightedFiles,
+    new_data: options.NewData,
     output: Output,
     replacing: Replacing,
-    model: Path = MODEL_FILE,
-    out: Path | None = TABLE_FILE,
+    model: Path = options.MODEL_FILE,
+    out: Path | None = options.TABLE_FILE,
     for_annotator: str | None = option(
         "Predict the labels of this annotator, instead of those of a typical one.", "ID"
     ),
@@ -971,19 +933,19 @@ def predict(
     closefar predict --model model.closefar --points points.csv --pairs new_pairs.csv --out predicted.csv
     """
     with Session("predict", output) as session:
-        check_table(out, replacing, read=[*files.paths, model])
+        replacing.check_table(out, read=[*files.paths, model])
         loaded, table = _read_for_model(session, model, files, new_data, labelled=False)
-        write_results(session, _predictions(session, loaded, table, for_annotator), len(table), out)
+        session.write_table(_predictions(session, loaded, table, for_annotator), len(table), out)
 
 
 def transform(
-    points: Points,
-    new_data: NewData,
+    points: options.Points,
+    new_data: options.NewData,
     output: Output,
     replacing: Replacing,
-    model: Path = MODEL_FILE,
-    out: Path | None = TABLE_FILE,
-    decimal: str | None = option(*DECIMAL),
+    model: Path = options.MODEL_FILE,
+    out: Path | None = options.TABLE_FILE,
+    decimal: str | None = option(*options.DECIMAL),
 ) -> None:
     """Map points to coordinates in which the learned distance is Euclidean.
 
@@ -992,8 +954,8 @@ def transform(
     closefar transform --model model.closefar --points points.csv --out mapped.csv
     """
     with Session("transform", output) as session:
-        files = Files(points=points.points, id=points.id, na_values=points.na_values, decimal=decimal)
-        check_table(out, replacing, read=[points.points, model])
+        files = options.Files(points=points.points, id=points.id, na_values=points.na_values, decimal=decimal)
+        replacing.check_table(out, read=[points.points, model])
         from closefar.tables import read_or_open_points
 
         loaded = _load(model)
@@ -1001,7 +963,7 @@ def transform(
         table = _read(session, lambda: read_or_open_points(source, encoding=encoding))
         mapped = table.projected(loaded.metric.components.T)
         columns = {f"direction{index}": column for index, column in enumerate(mapped.T, start=1)}
-        write_results(session, _with_ids(table, columns), len(mapped), out)
+        session.write_table(_with_ids(table, columns), len(mapped), out)
 
 
 def _predictions(
@@ -1062,7 +1024,9 @@ def _compared(model: Model, table: PairTable) -> dict[str, Any]:
 # ``closefar evaluate`` and ``closefar report``: a model against labelled pairs.
 
 
-def evaluate(files: WeightedFiles, new_data: NewData, output: Output, model: Path = MODEL_FILE) -> None:
+def evaluate(
+    files: options.WeightedFiles, new_data: options.NewData, output: Output, model: Path = options.MODEL_FILE
+) -> None:
     """Measure the accuracy of a model on labelled pairs or comparisons, preferably ones it was not fitted to.
 
     The plain distance, with the threshold that suits the training pairs best, is measured beside it.
@@ -1083,15 +1047,15 @@ def evaluate(files: WeightedFiles, new_data: NewData, output: Output, model: Pat
 
 
 def report(
-    files: WeightedFiles,
-    new_data: NewData,
+    files: options.WeightedFiles,
+    new_data: options.NewData,
     output: Output,
     replacing: Replacing,
-    model: Path = MODEL_FILE,
+    model: Path = options.MODEL_FILE,
     out: Path = option(
         "The report to write: .html, .json, .txt or .md.", "FILE", "--out", "-o", default=Path("report.html")
     ),
-    title: str | None = REPORT_TITLE,
+    title: str | None = options.REPORT_TITLE,
 ) -> None:
     """Write a report on a model and its accuracy on labelled pairs or comparisons.
 
@@ -1151,7 +1115,7 @@ def _plain_distance(fit: Fit, scored: Scores, table: Pairs) -> dict[str, Any] | 
     plain = Scorer(fit.baseline.metric, comparison_noise=fit.relative_noise).score(judgements)
     difference, shares = plain.losses - scored.losses, judgements.weights / judgements.weights.sum()
     gain = float(shares @ difference)
-    error = float(variance_of_sum((difference - gain) * shares, _sampled_groups(table, judgements)) ** 0.5)
+    error = float(variance_of_sum((difference - gain) * shares, _dependent(table, judgements)) ** 0.5)
     return {
         "distance": fit.baseline.plain,
         "accuracy": plain.accuracy,
@@ -1279,7 +1243,7 @@ def _example_files() -> dict[Path, bytes]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# All commands, and what runs them: mistakes in a command line are reported in one line, as are the errors of commands.
+# All commands.
 
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
@@ -1303,36 +1267,4 @@ def closefar(version: _Version = False) -> None:
 
 _COMMANDS = (fit, classes, predict, transform, inspect, evaluate, label, label_errors, sample_size, truncate, export)
 for command in (*_COMMANDS, export_judgements, report, demo):
-    app.command()(with_groups(command))
-
-# Typer brings a copy of click or uses the installed one, by its version.
-_UsageError: Any = typer.BadParameter.__mro__[1]
-
-
-def run_app() -> int:
-    """Run the command line and return its exit code."""
-    try:
-        code = int(app(standalone_mode=False, prog_name="closefar") or 0)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return code
-    except (BrokenPipeError, SystemExit):  # the latter is click's own, where nobody reads on
-        discard_output()
-        return PIPE_CLOSED
-    except OSError as error:
-        discard_output()
-        print_error(f"closefar: can't write to standard output: {error.strerror or error}.")
-        return CODE_NO_FILE
-    except _UsageError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
-            if error.message:  # rich has shown it already
-                print(error.message)
-            return CODE_WRONG_INPUT
-        command = error.ctx.command_path if error.ctx else "closefar"
-        message = printable(" ".join(error.format_message().split()).rstrip("."))
-        print_error(f"{command}: {message[:1].lower()}{message[1:]}. See {command} --help.")
-        return CODE_WRONG_INPUT
-    except Exception as error:
-        sentence, code = sentence_of(error)
-        print_error(f"closefar: {printable(sentence)}")
-        return code
+    app.command()(options.with_groups(command))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from closefar.cli.options import Columns, Points, argument, names_in, number, option, words_in
-from closefar.cli.session import Output, Replacing, Session, check_table, write_results
+from closefar.cli.session import Output, Replacing, Session
 
 if TYPE_CHECKING:
     from closefar.label import Address, Site, Task
@@ -275,7 +275,7 @@ def export_judgements(
                 f"judgements are written as .csv, .csv.gz, .tsv or .parquet, which can leave a label empty; got "
                 f"{out.name!r}."
             )
-        check_table(out, replacing, read=[judgements])
+        replacing.check_table(out, read=[judgements])
         from closefar.tables import note_unsure, read_recorded, recorded_columns
 
         with session.stage("reading"):
@@ -286,4 +286,4 @@ def export_judgements(
             advice = "Keep answers of can't say with --unsure" if len(answers) else "Judge something first"
             raise ValueError(f"{judgements} has no judgements to export. {advice}.")
         session.warn(*note_unsure(len(answers) - n_rows, len(answers)))
-        write_results(session, iter([columns]), n_rows, out)
+        session.write_table(iter([columns]), n_rows, out)

@@ -36,8 +36,8 @@ EXIT_CODES = {
     70: "a bug in closefar",
     130: "interrupted; nothing was written",
 }
-_UNFINISHED, CODE_WRONG_INPUT, CODE_NO_FILE, _NO_PACKAGE, _BUG, _INTERRUPTED = (code for code in EXIT_CODES if code)
-PIPE_CLOSED = 141  # 128 and SIGPIPE, as of a shell
+_UNFINISHED, _WRONG_INPUT, _NO_FILE, _NO_PACKAGE, _BUG, _INTERRUPTED = (code for code in EXIT_CODES if code)
+_PIPE_CLOSED = 141  # 128 and SIGPIPE, as of a shell
 
 _NO_MEMORY = "not enough memory. Use fewer rows or columns, raise the limit (ulimit -v), or use a machine with more."
 
@@ -52,13 +52,13 @@ class Output:
     quiet: bool = option("Print errors only.", None, "--quiet", "-q", default=False)
 
 
-def print_error(line: str) -> None:
+def _print_error(line: str) -> None:
     """Print a line on standard error, if there is one."""
     if sys.stderr is not None:
         print(line, file=sys.stderr)
 
 
-def discard_output() -> None:
+def _discard_output() -> None:
     """Let nothing complain at exit that the rest of standard output can't be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -80,7 +80,7 @@ class Session:
 
     def __enter__(self) -> Session:
         if sys.stdout is None and self.output.json:
-            self._end("standard output is closed. Open it.", CODE_NO_FILE)
+            self._end("standard output is closed. Open it.", _NO_FILE)
         self._warnings = warnings.catch_warnings()
         self._warnings.__enter__()
         warnings.simplefilter("ignore")
@@ -107,10 +107,10 @@ class Session:
             rest = f"the same command continues from {self.checkpoint}" if kept else "nothing was written"
             self._end(f"interrupted; {rest}.", _INTERRUPTED)
         if isinstance(error, BrokenPipeError):
-            discard_output()  # nobody reads on, as with `| head`
-            raise typer.Exit(PIPE_CLOSED) from None
+            _discard_output()  # nobody reads on, as with `| head`
+            raise typer.Exit(_PIPE_CLOSED) from None
         if isinstance(error, Exception) and not isinstance(error, typer.Exit):
-            self._end(*sentence_of(error))
+            self._end(*_sentence_of(error))
 
     @contextmanager
     def stage(
@@ -158,15 +158,23 @@ class Session:
         elif not self.output.quiet:
             self._print(printable(text))
 
-    def show_table(self, parts: Iterable[bytes]) -> None:
-        """Write a table to standard output part by part; it is asked for and so is never quiet.
+    def write_table(self, blocks: Iterator[dict[str, NDArray[Any]]], n_rows: int, out: Path | None) -> None:
+        """Write a table, given some rows at a time, to a file, or to standard output as CSV or JSON.
 
-        It is UTF-8 whatever the terminal is said to know, so that ids stay the ids of other files; only what would
-        control a terminal is escaped there.
+        CSV is asked for and so is never quiet.  It is UTF-8 whatever the terminal is said to know, so that ids stay the
+        ids of other files; only what would control a terminal is escaped there.
         """
-        self._print_notes()
-        for content in parts:
-            self._print(printable(content.decode("utf-8", "replace")).encode() if sys.stdout.isatty() else content)
+        from closefar.tables import csv_parts, write_table
+
+        if out is not None:
+            self.write_files({out: lambda file: write_table(blocks, named(out, TABLE), file)})
+            self.show(f"Wrote {n_rows:,} rows to {out}.", {"written": [str(out)], "n_rows": n_rows})
+        elif self.output.json:
+            self.show("", {"records": [record for columns in blocks for record in records(columns)]})
+        else:
+            self._print_notes()
+            for content in csv_parts(blocks):
+                self._print(printable(content.decode("utf-8", "replace")).encode() if sys.stdout.isatty() else content)
 
     def _print(self, content: str | bytes) -> None:
         if sys.stdout is None:  # of a text for a person, who closed it
@@ -181,14 +189,14 @@ class Session:
         except BrokenPipeError:
             raise
         except OSError as error:
-            discard_output()
+            _discard_output()
             written = " The files are written." if self._is_written else ""
             raise OSError(f"can't write to standard output: {error.strerror}.{written}") from error
 
     def _print_notes(self) -> None:
         if not self.output.quiet:
             for sentence in self.warnings:
-                print_error(printable(f"closefar {self.command}: note: {sentence}"))
+                _print_error(printable(f"closefar {self.command}: note: {sentence}"))
 
     def _interrupt(self, *_: Any) -> None:
         if not self._is_written:
@@ -200,7 +208,7 @@ class Session:
             raise KeyboardInterrupt
 
     def _end(self, sentence: str, code: int) -> NoReturn:
-        print_error(printable(f"closefar {self.command}: {sentence}".replace("\n", " ")))
+        _print_error(printable(f"closefar {self.command}: {sentence}".replace("\n", " ")))
         raise typer.Exit(code) from None
 
 
@@ -212,34 +220,67 @@ def _bar() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def sentence_of(error: Exception) -> tuple[str, int]:
+def _sentence_of(error: Exception) -> tuple[str, int]:
     """The sentence and the exit code of an error."""
     text = str(error)
     if isinstance(error, (MemoryError, SystemError)):
-        return _NO_MEMORY, CODE_NO_FILE
+        return _NO_MEMORY, _NO_FILE
     if isinstance(error, ImportError) and str(error.path).endswith(tuple(EXTENSION_SUFFIXES)):  # it is there
-        return f"{text}. Raise the limit on memory (ulimit -v) if there is one, or install it again.", CODE_NO_FILE
+        return f"{text}. Raise the limit on memory (ulimit -v) if there is one, or install it again.", _NO_FILE
     if isinstance(error, ImportError):
         if error.name is not None:  # from Python, not from closefar, which says what to install
             text = f"can't load a package that closefar needs ({text}): run pip install closefar."
         return text, _NO_PACKAGE
     if isinstance(error, OSError):
         if error.strerror is None:
-            return text, CODE_NO_FILE
+            return text, _NO_FILE
         if error.filename is None:
-            return f"{error.strerror}. Check that the current folder is still there.", CODE_NO_FILE
-        return f"can't use {error.filename}: {error.strerror}. Check its name and its permissions.", CODE_NO_FILE
+            return f"{error.strerror}. Check that the current folder is still there.", _NO_FILE
+        return f"can't use {error.filename}: {error.strerror}. Check its name and its permissions.", _NO_FILE
     if isinstance(error, ArithmeticError) or type(error).__name__ == "LinAlgError":  # of NumPy, which may not be loaded
         return (
             "the columns can't be computed with: some values are too large or too small. Change their units, or leave "
             "columns out with --drop.",
-            CODE_WRONG_INPUT,
+            _WRONG_INPUT,
         )
     if isinstance(error, ValueError):
-        return command_words(error), CODE_WRONG_INPUT
+        return command_words(error), _WRONG_INPUT
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{os.path.basename(frame.filename)}, line {frame.lineno}"
     return f"unexpected {type(error).__name__} in {place}: {text}. Please report this bug with the command.", _BUG
+
+
+# Typer brings a copy of click or uses the installed one, by its version.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+
+
+def run(app: typer.Typer) -> int:
+    """Run the command line and return its exit code; mistakes in it are reported in one line, as errors are."""
+    try:
+        code = int(app(standalone_mode=False, prog_name="closefar") or 0)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except (BrokenPipeError, SystemExit):  # the latter is click's own, where nobody reads on
+        _discard_output()
+        return _PIPE_CLOSED
+    except OSError as error:
+        _discard_output()
+        _print_error(f"closefar: can't write to standard output: {error.strerror or error}.")
+        return _NO_FILE
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            if error.message:  # rich has shown it already
+                print(error.message)
+            return _WRONG_INPUT
+        command = error.ctx.command_path if error.ctx else "closefar"
+        message = printable(" ".join(error.format_message().split()).rstrip("."))
+        _print_error(f"{command}: {message[:1].lower()}{message[1:]}. See {command} --help.")
+        return _WRONG_INPUT
+    except Exception as error:
+        sentence, code = _sentence_of(error)
+        _print_error(f"closefar: {printable(sentence)}")
+        return code
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -278,6 +319,16 @@ class Replacing:
             if path.exists() and not self.force:
                 raise ValueError(f"{path} exists. Choose another name, or replace it with --force.")
 
+    def check_table(self, out: Path | None, *, read: Iterable[Path | None]) -> None:
+        """Refuse a table that could not be written, or whose format is unknown or needs a package that is missing."""
+        from closefar.tables import encode_table
+
+        if out is not None:
+            self.check([out], read=read)
+            encode_table({}, named(out, TABLE))
+        elif sys.stdout is None:
+            raise OSError("standard output is closed. Name a file with --out.")
+
 
 def _are_same(left: Path, right: Path) -> bool:
     if left.exists() and right.exists():
@@ -288,28 +339,3 @@ def _are_same(left: Path, right: Path) -> bool:
 def named(out: Path, default: str) -> Path:
     """The name that says the format of a file: that of the default on devices and pipes."""
     return Path(default) if is_device(out) and not out.suffix else out
-
-
-def check_table(out: Path | None, replacing: Replacing, *, read: Iterable[Path | None]) -> None:
-    """Refuse, before any work is done, a table that could not be written."""
-    from closefar.tables import encode_table
-
-    if out is not None:
-        replacing.check([out], read=read)
-        encode_table({}, named(out, TABLE))  # says if its format is unknown, or a package is missing
-    elif sys.stdout is None:
-        raise OSError("standard output is closed. Name a file with --out.")
-
-
-def write_results(session: Session, blocks: Iterator[dict[str, NDArray[Any]]], n_rows: int, out: Path | None) -> None:
-    """Write a table, given some rows at a time, to a file, or to standard output as CSV or JSON."""
-    if out is None and session.output.json:
-        session.show("", {"records": [record for columns in blocks for record in records(columns)]})
-        return
-    from closefar.tables import csv_parts, write_table
-
-    if out is None:
-        session.show_table(csv_parts(blocks))
-    else:
-        session.write_files({out: lambda file: write_table(blocks, named(out, TABLE), file)})
-        session.show(f"Wrote {n_rows:,} rows to {out}.", {"written": [str(out)], "n_rows": n_rows})

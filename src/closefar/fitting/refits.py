@@ -430,7 +430,7 @@ def calibrate_threshold(
     labels, sample_weight = own_labels(pairs, labels, sample_weight)
     n = len(pairs) if not hasattr(pairs, "shape") else int(pairs.shape[0])
     sides = find_sides(column_of_labels(labels, n), far_label, stacklevel=4)
-    judgements = Judgements.read_more(fit.columns, pairs, labels, sample_weight, sides=sides)
+    judgements = Judgements.read(fit.columns, pairs, labels, sample_weight, sides=sides)
     judgements.check_both_count()
     judgements = judgements.counted()
     problem = _labels(fit.metric, judgements)

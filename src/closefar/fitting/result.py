@@ -678,10 +678,8 @@ class Fit:
         if self.kind is Kind.COMPARISONS:
             return Judgements.read_comparisons(self.columns, X, y, sample_weight, fitting=False)
         known = None if self.annotators is None else self.annotators.names
-        read = Judgements.read_more(
-            self.columns, X, y, sample_weight, sides=self.sides, annotators=annotators, known_annotators=known
-        )
-        return read if comparisons is None else read.with_comparisons(self.columns, comparisons)
+        others = {"annotators": annotators, "known_annotators": known, "comparisons": comparisons}
+        return Judgements.read(self.columns, X, y, sample_weight, sides=self.sides, **others)
 
     def read_or_training(self, X: Any = None, y: Any = None, sample_weight: Any = None) -> Judgements:
         """Validate the given pairs, or return the training pairs if none are given."""

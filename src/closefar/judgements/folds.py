@@ -97,23 +97,9 @@ def variance_of_sum(values: FloatArray, groups: NDArray[Any] | None) -> float:
     independent = float(values @ values)
     if groups is None:
         return independent
-    ids, _ = numbered(groups)
-    if ids.ndim == 1:
-        sums = np.bincount(ids, values)
-        return max(float(sums @ sums), independent)
-    if ids.shape[1] > 2:
-        return max(_variance_by_points(values, np.sort(ids, axis=1)), independent)
-    # Summed over points, two pairs that share both count twice; once is right (Aronow, Samii and Assenova 2015).
-    low, high = np.sort(ids, axis=1).T
-    others = np.where(low == high, 0.0, values)
-    size = int(high.max()) + 1
-    by_point = np.bincount(low, values, size) + np.bincount(high, others, size)
-    by_pair = np.bincount(np.unique(low * size + high, return_inverse=True)[1], others)
-    return max(float(by_point @ by_point - by_pair @ by_pair), independent)
-
-
-def _variance_by_points(values: FloatArray, ids: NDArray[np.intp]) -> float:
-    """The same for three or four points each, sorted, by inclusion and exclusion of the points that two rows share."""
+    # By inclusion and exclusion of the points that two rows share: summed over points, two pairs that share both count
+    # twice; once is right (Aronow, Samii and Assenova 2015).
+    ids = np.sort(numbered(groups)[0].reshape(len(values), -1), axis=1)
     k, total = ids.shape[1], 0.0
     repeats = np.column_stack([np.zeros(len(ids), dtype=bool), ids[:, 1:] == ids[:, :-1]])  # as a in (a, b, a, c)
     for size in range(1, k + 1):
@@ -124,7 +110,7 @@ def _variance_by_points(values: FloatArray, ids: NDArray[np.intp]) -> float:
             summed.append(values[chosen])
         sums = np.bincount(_numbered_rows(np.concatenate(keys)), np.concatenate(summed))
         total += (-1.0) ** (size + 1) * float(sums @ sums)
-    return total
+    return max(total, independent)
 
 
 def _numbered_rows(rows: NDArray[np.intp]) -> NDArray[np.intp]:

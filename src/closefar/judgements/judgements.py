@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import column_or_1d
 
-from closefar.arrays import (
-    LEGS,
-    Array,
-    BoolArray,
-    FloatArray,
-    IndexArray,
-    is_foreign,
-    is_mapped,
-    is_on_gpu,
-    is_source,
-    like,
-    release,
-    take_rows,
-    to_numpy,
-)
+from closefar import arrays
+from closefar.arrays import Array, BoolArray, FloatArray, IndexArray
 from closefar.errors import setting
 from closefar.judgements.labels import (
     Sides,
@@ -149,13 +137,12 @@ def _as_list(ids: Any) -> list[Any]:
         raise ValueError(setting("annotators") + f" must be one id per pair, in an array or a list; got {got}.")
     if not hasattr(ids, "shape"):
         return [value.item() if isinstance(value, np.generic) else value for value in ids]
-    array = to_numpy(ids) if is_foreign(ids) else np.asarray(ids)
+    array = arrays.to_numpy(ids) if arrays.is_foreign(ids) else np.asarray(ids)
     if array.ndim != 1:
         raise ValueError(
             setting("annotators") + f" must be one id per pair, an array of one axis; got shape {array.shape}."
         )
-    found: list[Any] = array.tolist()
-    return found
+    return list(array.tolist())
 
 
 def _in_order(different: set[Any]) -> tuple[Any, ...]:
@@ -188,9 +175,9 @@ def check_comparisons(estimator: Any, data: Any, *, fitting: bool, beside_pairs:
         _check_shape(data)
         check_size(data.shape, least, "comparison")
         found: Array = data
-    elif is_source(data):
+    elif arrays.is_source(data):
         raise ValueError(f"{_SHAPES}; got {type(data).__name__}, a source of pairs. Pass an array or closefar.Tuples.")
-    elif is_foreign(data):
+    elif arrays.is_foreign(data):
         found = check_foreign(data, least, _check_shape, "comparison")
     else:
         found = _checked_array(data, least)
@@ -217,8 +204,8 @@ def _checked_array(data: Any, least: int) -> NDArray[Any]:
             raise ValueError(
                 f"comparisons must hold finite numbers; got {value} in row {row}. Fill it in, or leave that row out."
             )
-        if is_mapped(found):
-            release(found)
+        if arrays.is_mapped(found):
+            arrays.release(found)
     return found
 
 
@@ -253,13 +240,13 @@ def check_legs_differ(data: Array) -> None:
 
 def rows_with_same_legs(data: Array) -> list[int]:
     """The comparisons of two legs that are the same, in either direction: no metric tells which is nearer."""
-    n, points = int(data.shape[0]), [point for leg in LEGS[int(data.shape[1])] for point in leg]
+    n, points = int(data.shape[0]), [point for leg in arrays.LEGS[int(data.shape[1])] for point in leg]
     found: list[int] = []
     for start in range(0, n, CHECKED_ROWS):
         rows = np.arange(start, min(start + CHECKED_ROWS, n))
         for columns in (slice(0, 1), slice(None)):  # most legs differ in the first column already
             if len(rows):
-                numbers = to_numpy(take_rows(data, rows)[:, :, columns]).astype(np.float64, copy=False)
+                numbers = arrays.to_numpy(arrays.take_rows(data, rows)[:, :, columns]).astype(np.float64, copy=False)
                 a, b, c, e = (numbers[:, point] for point in points)
                 near, far = a - b, c - e
                 rows = rows[np.all(near == far, axis=1) | np.all(near == -far, axis=1)]
@@ -280,7 +267,7 @@ def read_answers(answers: Any, n: int) -> tuple[NDArray[Any], BoolArray, Sides]:
     """
     if answers is None:
         return np.broadcast_to(np.int64(1), n), np.broadcast_to(np.True_, n), Sides(np.array([-1, 1]))
-    labels = column_or_1d(to_numpy(answers) if is_foreign(answers) else answers)
+    labels = column_or_1d(arrays.to_numpy(answers) if arrays.is_foreign(answers) else answers)
     if len(labels) != n:
         raise ValueError(f"there must be one answer per comparison; got {len(labels)} answers for {n} comparisons.")
     for close, far in ((-1, 1), (0, 1)):
@@ -300,34 +287,20 @@ def read_answers(answers: Any, n: int) -> tuple[NDArray[Any], BoolArray, Sides]:
     )
 
 
-def split_comparisons(given: Any) -> tuple[Any, Any, Any]:
-    """Return the data, the answers and the weights of comparisons that are given as one argument."""
-    if not isinstance(given, tuple):
-        return given, None, None
-    if len(given) not in (2, 3):
-        raise ValueError(
-            "comparisons must be an array, closefar.Tuples, (comparisons, y) or (comparisons, y, sample_weight); got a "
-            f"tuple of {len(given)}."
-        )
-    return given[0], given[1], given[2] if len(given) == 3 else None
-
-
-def in_library_of(pairs: Array, comparisons: Array) -> Array:
-    """Return comparisons in the array library, and on the device, of the pairs that they are fitted with."""
-    model = getattr(pairs, "points", pairs)
-    if isinstance(comparisons, Tuples):
-        points, index = (_like(model, each) for each in (comparisons.points, comparisons.index))
-        is_there = points is comparisons.points and index is comparisons.index
-        return comparisons if is_there else comparisons.with_arrays(points, index)
-    return _like(model, comparisons)
+def _moved(data: Any, move: Callable[[Array], Array]) -> Any:
+    """The data with its arrays moved; of pairs by index, both arrays."""
+    if not isinstance(data, Tuples):
+        return data if arrays.is_source(data) else move(data)
+    points, index = move(data.points), move(data.index)
+    return data if points is data.points and index is data.index else data.with_arrays(points, index)
 
 
 def _like(model: Array, values: Array) -> Array:
-    if not is_foreign(model):
-        return to_numpy(values) if is_foreign(values) else values
+    if not arrays.is_foreign(model):
+        return arrays.to_numpy(values) if arrays.is_foreign(values) else values
     if type(values) is type(model) and getattr(values, "device", None) == getattr(model, "device", None):
         return values
-    return like(model, to_numpy(values))
+    return arrays.like(model, arrays.to_numpy(values))
 
 
 _SIGNS_IN_BYTES = 1 << 20  # judgements from which on a sign takes one byte
@@ -343,12 +316,6 @@ def sample_rows(n: int, most: int, seed: int = 0) -> IndexArray:
     if n <= most:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
-
-
-def _in_numpy(data: Any) -> Any:
-    if isinstance(data, Tuples):
-        return Tuples(to_numpy(data.points), to_numpy(data.index))
-    return data if is_source(data) else to_numpy(data)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -395,49 +362,32 @@ class Judgements:
         y: Any,
         sample_weight: Any = None,
         *,
+        sides: Sides | None = None,
         far_label: Any = None,
         levels: Any = None,
         is_graded: bool = False,
         annotators: Any = None,
+        known_annotators: tuple[Any, ...] | None = None,
         comparisons: Any = None,
         stacklevel: int = 3,
     ) -> Judgements:
-        """Validate the training data of an estimator; opened pairs may have their labels and weights themselves.
+        """Validate judgements; opened pairs may have their labels and weights themselves.
 
-        If they are graded, `levels` is the order of the labels.  `comparisons` may be (data, y) or
-        (data, y, sample_weight).
+        Without `sides` they are the training data of an estimator; if they are graded, `levels` is the order of the
+        labels.  With `sides` they are for a fitted one, and must have its columns, its labels and its annotators.
+        `comparisons` may be (data, y) or (data, y, sample_weight).
         """
         y, sample_weight = own_labels(X, y, sample_weight)
-        data = check_pairs(estimator, X, fitting=True)
-        labels = column_of_labels(y, int(data.shape[0]), warn=True)
-        if is_graded:
+        data = check_pairs(estimator, X, fitting=sides is None)
+        labels = column_of_labels(y, int(data.shape[0]), warn=sides is None)
+        if sides is None and is_graded:
             sides = find_levels(y, labels, levels)
-        else:
+        elif sides is None:
             sides = find_sides(labels, far_label, stacklevel=stacklevel + 1)
         read = cls._of(data, labels, sides, sample_weight)
         if annotators is not None:
-            read = replace(read, annotators=read_annotators(annotators, len(read)))
+            read = replace(read, annotators=read_annotators(annotators, len(read), known_annotators))
         return read if comparisons is None else read.with_comparisons(estimator, comparisons)
-
-    @classmethod
-    def read_more(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        sides: Sides,
-        annotators: Any = None,
-        known_annotators: tuple[Any, ...] | None = None,
-    ) -> Judgements:
-        """Validate judgements for a fitted estimator: they must have its columns, its labels and its annotators."""
-        y, sample_weight = own_labels(X, y, sample_weight)
-        data = check_pairs(estimator, X, fitting=False)
-        read = cls._of(data, column_of_labels(y, int(data.shape[0])), sides, sample_weight)
-        if annotators is None:
-            return read
-        return replace(read, annotators=read_annotators(annotators, len(read), known_annotators))
 
     @classmethod
     def read_comparisons(
@@ -458,21 +408,20 @@ class Judgements:
 
     def with_comparisons(self, estimator: Any, comparisons: Any) -> Judgements:
         """The same pairs with comparisons, which an estimator that has learned the columns of the pairs validates."""
-        data, answers, weights = split_comparisons(comparisons)
-        read = Judgements.read_comparisons(estimator, data, answers, weights, fitting=False, beside_pairs=True)
-        return replace(self, comparisons=read.with_data(in_library_of(self.data, read.data)))
+        given = comparisons if isinstance(comparisons, tuple) else (comparisons, None)
+        if len(given) not in (2, 3):
+            raise ValueError(
+                "comparisons must be an array, closefar.Tuples, (comparisons, y) or (comparisons, y, sample_weight); "
+                f"got a tuple of {len(given)}."
+            )
+        read = Judgements.read_comparisons(estimator, *given, fitting=False, beside_pairs=True)
+        there = partial(_like, getattr(self.data, "points", self.data))  # the library and the device of the pairs
+        return replace(self, comparisons=read.with_data(_moved(read.data, there)))
 
     @classmethod
     def of_signs(cls, data: Array, signs: Sequence[float] | FloatArray, weights: Any = None) -> Judgements:
         """Make judgements of labels +1 (far) and -1 (close)."""
-        labels = np.asarray(signs, dtype=np.float64)
-        n = int(data.shape[0])
-        if labels.shape != (n,):
-            raise ValueError(f"signs must be one per pair; got shape {labels.shape} for {n} pairs.")
-        if not np.all(np.abs(labels) == 1):
-            wrong = labels[np.abs(labels) != 1][0]
-            raise ValueError(f"signs must be +1 (far) or -1 (close); got {wrong:g}.")
-        return cls._of(data, labels, Sides(np.array([-1.0, 1.0])), weights)
+        return cls._of(data, np.asarray(signs, dtype=np.float64), Sides(np.array([-1.0, 1.0])), weights)
 
     @classmethod
     def _of(cls, data: Array, labels: Any, sides: Sides, sample_weight: Any) -> Judgements:
@@ -522,10 +471,6 @@ class Judgements:
 
     def dichotomy(self, number: int) -> Judgements:
         """Whether each level is at least that of this number, from 1: judgements with two labels."""
-        if not 1 <= number < self.n_levels:
-            raise ValueError(
-                f"dichotomies of {self.n_levels} levels have the numbers 1 to {self.n_levels - 1}; got {number}."
-            )
         level, is_far = self.sides.classes.tolist()[number], self.codes >= number
         words = np.array([f"< {level}", f">= {level}"])
         return replace(self, labels=words[is_far.astype(np.intp)], is_far=is_far, sides=Sides(words), levels=None)
@@ -537,7 +482,7 @@ class Judgements:
     @property
     def n_in_memory(self) -> int:
         """How many rows this process computes with: none of those that are on a GPU."""
-        return 0 if is_on_gpu(getattr(self.data, "points", self.data)) else len(self)
+        return 0 if arrays.is_on_gpu(getattr(self.data, "points", self.data)) else len(self)
 
     @property
     def are_pairs(self) -> bool:
@@ -649,7 +594,7 @@ class Judgements:
             return self
         return replace(
             self,
-            data=take_rows(self.data, where),
+            data=arrays.take_rows(self.data, where),
             labels=self.labels[where],
             is_far=self.is_far[where],
             weights=self.weights[: len(where)] if self.is_uniform else self.weights[where],
@@ -668,9 +613,8 @@ class Judgements:
 
     def in_numpy(self) -> Judgements:
         """The same judgements with arrays of another library, or on a GPU, as NumPy arrays."""
-        found = self.with_data(_in_numpy(self.data))
-        compared = self.comparisons
-        return found if compared is None else replace(found, comparisons=compared.with_data(_in_numpy(compared.data)))
+        compared = None if self.comparisons is None else self.comparisons.in_numpy()
+        return replace(self.with_data(_moved(self.data, arrays.to_numpy)), comparisons=compared)
 
     def counted(self) -> Judgements:
         """Those that count: of a weight above 0."""

@@ -85,16 +85,12 @@ class CodedLabels:
     __hash__ = None  # type: ignore[assignment]
 
     def tolist(self) -> list[str]:
-        found: list[str] = self.words[self.codes].tolist()
-        return found
+        return list(self.words[self.codes])
 
     def counts(self) -> dict[str, int]:
         """How many rows have each of the labels that are there, in the order of the words."""
         counts = np.bincount(self.codes, minlength=len(self.words)).tolist()
         return {word: count for word, count in sorted(zip(self.words, counts, strict=True)) if count}
-
-
-_LABELS_PER_PART = 1 << 18  # labels that are compared at a time, in cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,26 +182,18 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
 
 def few_different(labels: NDArray[Any]) -> NDArray[Any]:
     """Return one label of each kind if there are at most two, without sorting them; otherwise the labels."""
-    second = None
-    for start in range(0, len(labels), _LABELS_PER_PART):
-        part = labels[start : start + _LABELS_PER_PART]
-        differs = part != labels[0]
-        if second is None and np.any(differs):
-            second = start + int(np.argmax(differs))
-        if second is not None and np.any(differs & (part != labels[second])):
-            return labels
-    return labels[:1] if second is None else labels[[0, second]]
+    differs = labels != labels[:1]
+    if not np.any(differs):
+        return labels[:1]
+    second = int(np.argmax(differs))
+    return labels if np.any(differs & (labels != labels[second])) else labels[[0, second]]
 
 
 def are_far(labels: NDArray[Any] | CodedLabels, sides: Sides) -> BoolArray:
     """Say which labels mean far; each must be one of the two that a learner was fitted with."""
-    far, n_known = np.empty(len(labels), dtype=bool), 0
-    for start in range(0, len(labels), _LABELS_PER_PART):
-        part = labels[start : start + _LABELS_PER_PART]
-        far[start : start + _LABELS_PER_PART] = part == sides.far
-        n_known += int(np.count_nonzero(far[start : start + _LABELS_PER_PART]) + np.count_nonzero(part == sides.close))
-    if n_known != len(labels):
-        unknown = ~far & ~np.asarray(labels == sides.close, dtype=bool)
+    far = np.asarray(labels == sides.far, dtype=bool)
+    unknown = ~(far | np.asarray(labels == sides.close, dtype=bool))
+    if np.any(unknown):
         close, far_label = sides.classes.tolist()
         raise ValueError(
             f"labels must be those of the fit, {close!r} and {far_label!r}; {int(np.sum(unknown)):,} of "
@@ -345,8 +333,7 @@ def _ordered_categories(given: Any) -> list[Any] | None:
     is_ordered = getattr(dtype, "ordered", False) or type(dtype).__name__ == "Enum"
     if categories is None or not is_ordered:
         return None
-    levels: list[Any] = categories.tolist() if hasattr(categories, "tolist") else list(categories)
-    return levels
+    return categories.tolist() if hasattr(categories, "tolist") else list(categories)
 
 
 def _ordered_numbers(used: set[Any]) -> list[Any]:

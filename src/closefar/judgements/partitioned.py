@@ -14,17 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import DataConversionWarning
 
-from closefar.arrays import (
-    Array,
-    BoolArray,
-    FloatArray,
-    IndexArray,
-    is_dask,
-    is_foreign,
-    is_indexed,
-    take_rows,
-    to_numpy,
-)
+from closefar import arrays
+from closefar.arrays import Array, BoolArray, FloatArray, IndexArray
 from closefar.engines import Engine, Movable, Ref, TaskResult, by_partition, engine_for
 from closefar.judgements.judgements import Judgements, Kind, sample_rows
 from closefar.judgements.labels import (
@@ -71,22 +62,22 @@ def partitions_of(pairs: Any, labels: Any = None, sample_weight: Any = None) -> 
         raise ValueError("requires y to be passed, but the target y is None: give one close/far label per pair.")
     import dask
 
-    of_all = not is_dask(sample_weight) and np.ndim(sample_weight) == 0  # None, or one weight
+    of_all = not arrays.is_dask(sample_weight) and np.ndim(sample_weight) == 0  # None, or one weight
     rows, *beside = _counted(
         _rows_of(pairs), _column(labels, "y"), *([] if of_all else [_column(sample_weight, "sample_weight")])
     )
     check_size((sum(rows.counts), int(pairs.shape[-1])), 1)
     columns = [rows.parts, *(_cut(column, rows.counts) for column in beside)]
     columns += [[sample_weight] * len(rows.parts)] if of_all else []
-    is_indexed = isinstance(pairs, DaskTuples)
+    has_index = isinstance(pairs, DaskTuples)
     return Partitions(
         tuple(dask.delayed(tuple)(some) for count, *some in zip(rows.counts, *columns, strict=True) if count),
-        _load_tuples if is_indexed else _load_rows,
+        _loaded,
         n_columns=int(pairs.shape[-1]),
         are_pairs=pairs.ndim == 3,
-        shared=pairs.points if is_indexed else None,
+        shared=pairs.points if has_index else None,
         n_rows=tuple(filter(None, rows.counts)),
-        feature_names=pairs.feature_names if is_indexed else names_of_frame(pairs),
+        feature_names=pairs.feature_names if has_index else names_of_frame(pairs),
         has_weights=sample_weight is not None,
     )
 
@@ -136,7 +127,7 @@ def _column(values: Any, name: str) -> _Parts:
     import dask
     import dask.array as da
 
-    values = values if is_dask(values) else da.from_array(np.asarray(values), chunks=-1)
+    values = values if arrays.is_dask(values) else da.from_array(np.asarray(values), chunks=-1)
     if hasattr(values, "divisions"):
         if values.ndim != 1:
             raise ValueError(f"{name} must be a Series, one value per pair; got a DataFrame. Select its column.")
@@ -194,24 +185,17 @@ def _with_labels(partitions: Partitions, labels: Any, sample_weight: Any) -> Par
     return partitions
 
 
-def _load_rows(task: Any, shared: None) -> Partition:
+def _loaded(task: Any, points: Any) -> Partition:
+    """A partition from rows or, where there are points, from an index of them."""
     rows, labels, weights = task
-    return Partition(_numbers(rows), np.asarray(labels), _spread(weights, len(rows)))
-
-
-def _load_tuples(task: Any, points: Any) -> Partition:
-    index, labels, weights = task
-    tuples: Tuples = unchecked_tuples(np.asarray(points), np.asarray(index), None)
-    return Partition(tuples, np.asarray(labels), _spread(weights, len(tuples)))
-
-
-def _spread(weights: Any, n: int) -> Any:
-    return None if weights is None else np.broadcast_to(np.asarray(weights), n)
+    data = _numbers(rows) if points is None else unchecked_tuples(np.asarray(points), np.asarray(rows), None)
+    spread = None if weights is None else np.broadcast_to(np.asarray(weights), len(data))
+    return Partition(data, np.asarray(labels), spread)
 
 
 def _numbers(rows: Any) -> Any:
     """Rows in single or double precision; arrays of other libraries stay what they are."""
-    if is_foreign(rows):
+    if arrays.is_foreign(rows):
         return rows
     if hasattr(rows, "to_numpy"):
         kinds = {str(kind) for kind in rows.dtypes}
@@ -545,8 +529,7 @@ class PartitionedJudgements(Judgements):
 
     @cached_property
     def is_far(self) -> BoolArray:
-        is_far: BoolArray = self._gathered("signs") > 0
-        return is_far
+        return self._gathered("signs") > 0
 
     @cached_property
     def weights(self) -> FloatArray:
@@ -556,7 +539,7 @@ class PartitionedJudgements(Judgements):
         return weights
 
     def _gathered(self, name: str) -> NDArray[Any]:
-        (found,), _ = self.engine.run(partial(_all, name), self.data.refs, combine=_stacked)
+        (found,), _ = self.engine.run(partial(_picked, [name], indices=slice(None)), self.data.refs, combine=_stacked)
         return np.asarray(found)
 
     def _class_weights(self, class_weight: Any) -> tuple[float, float]:
@@ -593,32 +576,28 @@ def _labelled(
     if partition.weights is None and factors == (1.0, 1.0):
         shares = np.full(n, share)
     else:
-        given = np.ones(n) if partition.weights is None else to_numpy(partition.weights)
+        given = np.ones(n) if partition.weights is None else arrays.to_numpy(partition.weights)
         shares = given * (share * np.where(is_far, factors[_FAR], factors[_CLOSE]))
     data, labels, signs = partition.data, partition.labels, np.where(is_far, np.int8(1), np.int8(-1))
     if only_counted:
         numbers = np.flatnonzero(shares > 0)
-        data, labels = take_rows(data, numbers), labels[numbers]
+        data, labels = arrays.take_rows(data, numbers), labels[numbers]
         signs, shares = signs[numbers], shares[numbers]
     return Labelled(data, labels, signs, shares, numbers)
 
 
-def _picked(names: Sequence[str], labelled: Labelled, indices: IndexArray) -> TaskResult:
+def _picked(names: Sequence[str], labelled: Labelled, indices: Any) -> TaskResult:
     return TaskResult([_rows(labelled, name, indices) for name in names])
 
 
-def _all(name: str, labelled: Labelled) -> TaskResult:
-    return TaskResult([np.asarray(getattr(labelled, name))])
-
-
-def _rows(labelled: Labelled, name: str, indices: IndexArray) -> NDArray[Any]:
+def _rows(labelled: Labelled, name: str, indices: Any) -> NDArray[Any]:
     values = getattr(labelled, name)
     if name != "data":
-        return np.asarray(values)[indices]
-    if is_indexed(values):
+        return np.asarray(values[indices])
+    if arrays.is_indexed(values):
         points: NDArray[Any] = np.asarray(values.points)[np.asarray(values.index)[indices]]
         return points
-    return to_numpy(take_rows(values, indices))
+    return arrays.to_numpy(arrays.take_rows(values, indices))
 
 
 def _chained(results: Sequence[list[Any]]) -> list[Any]:
@@ -626,7 +605,7 @@ def _chained(results: Sequence[list[Any]]) -> list[Any]:
 
 
 def _stacked(results: Sequence[list[NDArray[Any]]]) -> list[NDArray[Any]]:
-    return [np.concatenate(arrays) for arrays in zip(*results, strict=True)]
+    return [np.concatenate(each) for each in zip(*results, strict=True)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -634,25 +613,16 @@ def _stacked(results: Sequence[list[NDArray[Any]]]) -> list[NDArray[Any]]:
 
 
 def read_judgements(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any = None,
-    *,
-    far_label: Any = None,
-    is_graded: bool = False,
-    stacklevel: int = 3,
-    **others: Any,
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, stacklevel: int = 3, **options: Any
 ) -> Judgements:
     """Validate the training data of an estimator, as `Judgements.read` does; data in partitions stays there."""
-    options: dict[str, Any] = {"far_label": far_label, "stacklevel": stacklevel + 1}
     if not is_partitioned(X):
-        return Judgements.read(estimator, X, y, sample_weight, is_graded=is_graded, **options, **others)
-    asked = {"levels": is_graded, **{name: others.get(name) is not None for name in ("annotators", "comparisons")}}
-    for name, is_asked in asked.items():
-        if is_asked:
+        return Judgements.read(estimator, X, y, sample_weight, stacklevel=stacklevel + 1, **options)
+    for option, name in (("is_graded", "levels"), ("annotators", "annotators"), ("comparisons", "comparisons")):
+        if options.get(option) is not None and options[option] is not False:
             raise ValueError(
                 f"{name} need pairs in memory; got {type(X).__name__}, whose rows are computed elsewhere. Pass a "
                 f"sample: {words_for_sample(X)}."
             )
-    return PartitionedJudgements.load(estimator, partitions_of(X, y, sample_weight), **options)
+    partitions, far = partitions_of(X, y, sample_weight), options.get("far_label")
+    return PartitionedJudgements.load(estimator, partitions, far_label=far, stacklevel=stacklevel + 1)

@@ -11,17 +11,8 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array
 
-from closefar.arrays import (
-    Array,
-    FloatArray,
-    IndexArray,
-    is_dask,
-    is_foreign,
-    is_tensor,
-    like,
-    shared_with_torch,
-    to_numpy,
-)
+from closefar import arrays
+from closefar.arrays import Array, FloatArray, IndexArray
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Frames of pandas, polars and others, by what they have in common: columns with names and types.
@@ -63,15 +54,15 @@ def checked_points(points: Any) -> Array:
     """Return points as an array of shape (n_points, d): itself, a memory map, a tensor, or a copy of anything else."""
     check_frame_columns(points)
     array: Array
-    points = shared_with_torch(points)
-    if is_tensor(points):
+    points = arrays.shared_with_torch(points)
+    if arrays.is_tensor(points):
         points = checked_tensor(points, "points")
         array = points if points.is_floating_point() or points.is_complex() else points.double()
     elif isinstance(points, np.ndarray) and points.dtype != object:
         array = np.asarray(points)  # also of a memory map, which stays one
     else:
         array = check_array(
-            to_numpy(points) if is_foreign(points) else points,
+            arrays.to_numpy(points) if arrays.is_foreign(points) else points,
             dtype=(np.float64, np.float32),
             ensure_all_finite=False,
             ensure_min_samples=0,
@@ -80,7 +71,7 @@ def checked_points(points: Any) -> Array:
         )
     if array.ndim != 2 or array.shape[1] == 0:
         raise ValueError(f"points must have shape (n_points, d), with at least one column; got {tuple(array.shape)}.")
-    if array.is_complex() if is_tensor(array) else array.dtype.kind not in _NUMBER_KINDS:
+    if array.is_complex() if arrays.is_tensor(array) else array.dtype.kind not in _NUMBER_KINDS:
         raise ValueError(f"points must hold real numbers; got an array of {array.dtype}. Convert it to floats.")
     return array
 
@@ -145,10 +136,8 @@ def _in_order(drawn: IndexArray) -> IndexArray:
 def _different(drawn: IndexArray) -> IndexArray:
     """Each once, in the order of their first occurrence."""
     order = np.lexsort(drawn.T)
-    in_order = drawn[order]
-    is_first = np.append(True, np.any(in_order[1:] != in_order[:-1], axis=1))
-    different: IndexArray = drawn[np.sort(order[is_first])]
-    return different
+    is_new = np.any(drawn[order[1:]] != drawn[order[:-1]], axis=1)
+    return np.take(drawn, np.sort(np.append(order[:1], order[1:][is_new])), axis=0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -195,7 +184,7 @@ class DaskTuples:
 
 def _points_of(points: Any) -> tuple[Any, Any, int]:
     """The points as an array or as a Delayed of one, how many there are, and their number of columns."""
-    if not is_dask(points):
+    if not arrays.is_dask(points):
         array = checked_points(points)
         return array, len(array), int(array.shape[1])
     if hasattr(points, "divisions"):
@@ -206,12 +195,8 @@ def _points_of(points: Any) -> tuple[Any, Any, int]:
         )
     import dask
 
-    whole = dask.delayed(_joined)(points.to_delayed(optimize_graph=False).tolist())
+    whole = dask.delayed(np.block)(points.to_delayed(optimize_graph=False).tolist())
     return whole, points.shape[0], int(points.shape[1])
-
-
-def _joined(blocks: list[list[NDArray[Any]]]) -> NDArray[Any]:
-    return np.block(blocks)
 
 
 _CHECKED_VALUES = 1 << 20  # at a time
@@ -254,7 +239,7 @@ class Tuples:
     __slots__ = ("_feature_names", "_index", "_points")
 
     def __new__(cls, points: Any, index: Any, **others: Any) -> Any:
-        return DaskTuples(points, index) if is_dask(index) else super().__new__(cls)
+        return DaskTuples(points, index) if arrays.is_dask(index) else super().__new__(cls)
 
     def __init__(self, points: Any, index: Any) -> None:
         self._feature_names = names_of_frame(points)
@@ -330,8 +315,10 @@ class Tuples:
             return NotImplemented
         if self._feature_names != other._feature_names:
             return False
-        arrays = ((self._index, other._index), (self._points, other._points))
-        return all(left is right or np.array_equal(to_numpy(left), to_numpy(right)) for left, right in arrays)
+        both = ((self._index, other._index), (self._points, other._points))
+        return all(
+            left is right or np.array_equal(arrays.to_numpy(left), arrays.to_numpy(right)) for left, right in both
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -345,8 +332,8 @@ class Tuples:
 
     def __getitem__(self, key: Any) -> Any:
         first, second, third = _three_keys(key)
-        if is_tensor(self._index) and isinstance(first, list | np.ndarray) and np.ndim(first) == 1:
-            first = like(self._index, np.arange(len(self))[first])
+        if arrays.is_tensor(self._index) and isinstance(first, list | np.ndarray) and np.ndim(first) == 1:
+            first = arrays.like(self._index, np.arange(len(self))[first])
         if _is_everything(second) and _is_everything(third):
             selected = self._index[first]
             selects_tuples = isinstance(first, slice) or np.ndim(first) == 1
@@ -357,7 +344,7 @@ class Tuples:
 
     def take_rows(self, where: IndexArray) -> Tuples:
         """Return the tuples at these indices."""
-        return self._with_index(self._index[like(self._index, where)])
+        return self._with_index(self._index[arrays.like(self._index, where)])
 
     def with_arrays(self, points: Array, index: Array) -> Tuples:
         """Return the same tuples with their arrays in another library, or on another device."""
@@ -365,8 +352,7 @@ class Tuples:
 
     def _at(self, numbers: IndexArray, columns: Any = slice(None)) -> NDArray[Any]:
         """Some columns of points, by number, in NumPy."""
-        found: NDArray[Any] = to_numpy(self._points[:, columns][numbers]).astype(self.dtype, copy=False)
-        return found
+        return arrays.to_numpy(self._points[:, columns][numbers]).astype(self.dtype, copy=False)
 
     def _with_index(self, index: Array) -> Tuples:
         return unchecked_tuples(self._points, index, self._feature_names)
@@ -403,11 +389,11 @@ def _is_everything(key: Any) -> bool:
 
 
 def _checked_index(index: Any, points: Array) -> Array:
-    n_points, index = len(points), shared_with_torch(index)
-    if is_tensor(index) and is_tensor(points):
+    n_points, index = len(points), arrays.shared_with_torch(index)
+    if arrays.is_tensor(index) and arrays.is_tensor(points):
         array: Array = _selecting(index.to(points.device))
     else:
-        array = to_numpy(index) if is_foreign(index) else np.asarray(index)
+        array = arrays.to_numpy(index) if arrays.is_foreign(index) else np.asarray(index)
         if array.dtype == object:  # as of pandas' Int64
             array = np.array(array.tolist())
     if array.ndim != 2 or array.shape[1] not in _SIZES:
@@ -415,21 +401,21 @@ def _checked_index(index: Any, points: Array) -> Array:
             f"index must have shape (n, 2), (n, 3) or (n, 4): the row numbers of the points of each tuple; "
             f"got {tuple(array.shape)}."
         )
-    is_whole = "int" in str(array.dtype) if is_tensor(array) else array.dtype.kind in "iu"
+    is_whole = "int" in str(array.dtype) if arrays.is_tensor(array) else array.dtype.kind in "iu"
     if not is_whole:
         raise ValueError(
             f"index must hold integers, the row numbers of points; got an array of {array.dtype}. Convert it to "
             "integers, or number the points first."
         )
     if len(array) and not (int(array.min()) >= 0 and int(array.max()) < n_points):
-        place = int(np.argmax(to_numpy((array < 0) | (array >= n_points)).ravel()))
+        place = int(np.argmax(arrays.to_numpy((array < 0) | (array >= n_points)).ravel()))
         tuple_number, side = divmod(place, array.shape[1])
         raise ValueError(
             f"index must hold row numbers of the {n_points:,} points, 0 to {n_points - 1}; "
             f"got {int(array[tuple_number, side])} in row {tuple_number}, column {side}."
         )
-    if is_tensor(points) and not is_tensor(array):
-        return like(points, array.astype(np.int32 if n_points <= _MOST_INT32 else np.int64, copy=False))
+    if arrays.is_tensor(points) and not arrays.is_tensor(array):
+        return arrays.like(points, array.astype(np.int32 if n_points <= _MOST_INT32 else np.int64, copy=False))
     return array
 
 
@@ -442,10 +428,10 @@ def _selecting(index: Array) -> Array:
 def _check_finite(tuples: Tuples) -> None:
     """Refuse NaN and infinity in points that occur."""
     points, index = tuples.points, tuples.index
-    if is_tensor(points):
+    if arrays.is_tensor(points):
         if bool((points.min(dim=1).values - points.max(dim=1).values).isfinite().all()) if len(points) else True:
             return
-        points, index = to_numpy(points), to_numpy(index)
+        points, index = arrays.to_numpy(points), arrays.to_numpy(index)
     if points.dtype.kind != "f":
         return
     step = max(1, _CHECKED_VALUES // points.shape[1])
@@ -558,7 +544,7 @@ def _scaled(points: Any, n: int) -> FloatArray:
     """The points in columns of standard deviation one, around zero."""
     if points is None:
         raise ValueError("hard negatives need points, to find the nearest ones; got points=None. Set it.")
-    array: FloatArray = to_numpy(checked_points(points)).astype(np.float64)
+    array: FloatArray = arrays.to_numpy(checked_points(points)).astype(np.float64)
     if len(array) != n:
         raise ValueError(f"points must be one per class label, {n:,}; got {len(array):,}.")
     if not np.all(np.isfinite(array)):
@@ -650,11 +636,9 @@ def triplets_from_odd_one_out(shown: Any, odd: Any = 2) -> IndexArray:
                 f"{items[row].tolist()}. Correct or leave out that row."
             )
         column = np.argmax(is_odd, axis=1)
-    rows = np.arange(len(items))
-    first, second, last = (items[rows, (column + step) % 3] for step in (1, 2, 0))
-    swapped = column == 1  # keeps the order in which the other two were shown
-    first, second = np.where(swapped, second, first), np.where(swapped, first, second)
-    return np.stack([np.column_stack([first, second, last]), np.column_stack([second, first, last])], 1).reshape(-1, 3)
+    is_odd = np.arange(3) == column[:, None]
+    others, last = items[~is_odd].reshape(-1, 2), items[is_odd]
+    return np.stack([np.column_stack([pair, last]) for pair in (others, others[:, ::-1])], axis=1).reshape(-1, 3)
 
 
 def triplets_from_ranking(
@@ -701,8 +685,7 @@ def triplets_from_ranking(
     if comparisons == "adjacent":
         kept &= (far == near + 1) | (near == last - 1)
     triplets = np.stack(np.broadcast_arrays(anchors[:, None], items[:, near[kept]], items[:, far[kept]]), axis=-1)
-    there: IndexArray = triplets[triplets[:, :, 2] >= 0]
-    return there
+    return triplets[triplets[:, :, 2] >= 0]
 
 
 def _numbers(name: str, values: Any, shape: tuple[int | None, ...], lowest: int = 0) -> IndexArray:

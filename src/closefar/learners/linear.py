@@ -310,7 +310,7 @@ annotators_, comparison_noise_, fit_statistics_, fit_
         """Return the accuracy of `predict`, weighted if there are weights; opened pairs may have their own levels."""
         if is_partitioned(X):
             return super().score(X, y, sample_weight)
-        given = Judgements.read_more(self, X, y, sample_weight, sides=self._fitted().sides)
+        given = Judgements.read(self, X, y, sample_weight, sides=self._fitted().sides)
         return given.mean(self.predict(given.data) == self.classes_[given.codes])
 
     def __sklearn_tags__(self) -> Any:

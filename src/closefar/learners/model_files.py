@@ -431,10 +431,7 @@ def _judgements_for(columns: Columns, sides: Sides, table: Pairs) -> Judgements:
     given = (table.data, labels_of(table), table.weights)
     if table.are_comparisons:
         return Judgements.read_comparisons(columns, *given, fitting=False)
-    others = others_of(table)
-    compared = others.pop("comparisons", None)
-    read = Judgements.read_more(columns, *given, sides=sides, **others)
-    return read if compared is None else read.with_comparisons(columns, compared)
+    return Judgements.read(columns, *given, sides=sides, **others_of(table))
 
 
 def _learner_of(kind: Kind, parameters: dict[str, Any], classes: tuple[str, ...]) -> MetricLearner:

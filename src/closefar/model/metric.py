@@ -14,21 +14,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from closefar.arrays import FloatArray
+from closefar.arrays import FloatArray, IndexArray
 from closefar.errors import InvalidValueError, either, setting
-from closefar.model.factors import (
-    Directions,
-    as_directions,
-    canonical,
-    data_scale_of,
-    has_ordered_orthogonal_columns,
-    root_of,
-    rotated,
-    with_common_scales,
-)
+from closefar.model import factors
 from closefar.model.modelfile import ModelFileError, read, write
-from closefar.model.thresholds import Thresholded, check_flip_rate, check_thresholds, level_flips
-from closefar.noise import NOISES, FlipRate, Noise, get_noise
+from closefar.model.thresholds import check_flip_rate, check_thresholds, level_flips, level_probabilities, one_rate
+from closefar.noise import NOISES, FlipRate, Noise, get_noise, turned_round, with_flips
 from closefar.rows import column_scales, pair_rows, rows_of
 
 ZERO = "M is zero: no direction separates close from far."
@@ -36,9 +27,16 @@ ZERO = "M is zero: no direction separates close from far."
 _DATA_SCALE = ("data_factor", "data_eigenvalues")
 _ROWS_OF_M_AT_ONCE = 512  # that are compared: M is large if there are many columns
 
+_NO_THRESHOLD = (
+    "this needs a threshold, and comparisons determine none; got a metric without one. Fit one "
+    "to labelled pairs with "
+    + either("ComparisonMetricLearner.calibrate_threshold(pairs, labels)", "calibrate_threshold in Python")
+    + "."
+)
+
 
 @dataclass(frozen=True, eq=False)
-class Metric(Thresholded):
+class Metric:
     """The distance sqrt((x - y)' M (x - y)) with M = A A', and thresholds on its square.
 
     A metric learned from close/far labels has one threshold, one learned from K levels has K - 1, and
@@ -97,7 +95,7 @@ class Metric(Thresholded):
         factor = _frozen(self.factor)
         if factor.ndim != 2 or not np.all(np.isfinite(factor)):
             raise ValueError(f"factor must be a d x k array of finite numbers; got shape {factor.shape}.")
-        if not has_ordered_orthogonal_columns(factor):
+        if not factors.has_ordered_orthogonal_columns(factor):
             raise ValueError(
                 "factor must have orthogonal columns, longest first. Use Metric.from_factor for any other factor."
             )
@@ -128,7 +126,7 @@ class Metric(Thresholded):
         """Build from any A with M = A A'; its columns are rotated and ordered, with positive largest loadings."""
         factor = np.asarray(factor, dtype=np.float64)
         if factor.ndim == 2 and np.all(np.isfinite(factor)):
-            factor = canonical(factor)
+            factor = factors.canonical(factor)
         return cls(factor, threshold, get_noise(noise), **kwargs)
 
     @classmethod
@@ -170,7 +168,8 @@ class Metric(Thresholded):
         loading of each direction in these units is positive.
         """
         transform, factor = np.asarray(transform, dtype=np.float64), np.asarray(factor, dtype=np.float64)
-        root = np.eye(len(factor)) if second_moment is None else root_of(np.asarray(second_moment, dtype=np.float64))
+        moment = np.eye(len(factor)) if second_moment is None else np.asarray(second_moment, dtype=np.float64)
+        root = moment if second_moment is None else factors.root_of(moment)
         _, lengths, turn = np.linalg.svd(root @ factor, full_matrices=False)
         # A metric that is shrunk to the plain distance has directions along which no training difference varies.
         sizes = lengths if second_moment is None else np.linalg.norm(factor @ turn.T, axis=0)
@@ -178,8 +177,90 @@ class Metric(Thresholded):
         turned = transform @ (factor @ turn[keep].T)
         scales = None if column_scales is None else np.asarray(column_scales, dtype=np.float64)
         lengths = np.where(lengths > 1e-13 * lengths.max(initial=0.0), lengths, 0.0)
-        columns, values = as_directions(turned, lengths[keep] ** 2, scales)
-        return cls(rotated(turned), threshold, get_noise(noise), data_factor=columns, data_eigenvalues=values, **kwargs)
+        columns, values = factors.as_directions(turned, lengths[keep] ** 2, scales)
+        kwargs |= {"data_factor": columns, "data_eigenvalues": values}
+        return cls(factors.rotated(turned), threshold, get_noise(noise), **kwargs)
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """All thresholds, lowest first: one for close/far, K - 1 for K levels, and none for comparisons."""
+        return self.level_thresholds if self.threshold is None else (self.threshold,)
+
+    @property
+    def n_levels(self) -> int:
+        """The number of levels that the thresholds divide distances into: two for close and far."""
+        return len(self.thresholds) + 1
+
+    @property
+    def known_threshold(self) -> float:
+        """The threshold; an error if there is none, or more than one."""
+        if self.threshold is not None:
+            return self.threshold
+        if not self.thresholds:
+            raise ValueError(_NO_THRESHOLD)
+        raise ValueError(
+            f"this needs one threshold; got a metric of {self.n_levels} levels, which has {self.n_levels - 1}. Use "
+            f"dichotomy(k) of the metric, with k from 1 to {self.n_levels - 1}: far then means level k or higher."
+        )
+
+    @property
+    def cut(self) -> float:
+        """What margins are measured from: the threshold, or zero for comparisons."""
+        return self.known_threshold if self.thresholds else 0.0
+
+    @property
+    def flip_rates(self) -> tuple[float, float]:
+        """P(called far | close) and P(called close | far)."""
+        if self.level_thresholds:
+            _ = self.known_threshold
+        return self.flip_rate if isinstance(self.flip_rate, tuple) else (self.flip_rate, self.flip_rate)
+
+    @property
+    def one_flip_rate(self) -> float:
+        """The flip rate; an error if that of far pairs differs."""
+        return one_rate(self.flip_rate)
+
+    @property
+    def compared_flip_rate(self) -> float:
+        """The flip rate of comparisons: as many of their answers are at random as of those about pairs."""
+        if isinstance(self.flip_rate, tuple):
+            return 0.5 * float(self.flip_rate[0] + self.flip_rate[1])
+        if not self.thresholds:
+            return self.flip_rate
+        each, _ = level_flips(self.flip_rate, self.n_levels)
+        return float(0.5 * self.n_levels * each)
+
+    def probability_at(self, margin: Any) -> Any:
+        """Return the probability that a pair with this margin is labelled far.
+
+        For comparisons, the margin is the difference of the squared distances of the two legs, and the
+        probability that of the answer as given: that the first leg is the shorter one.
+        """
+        _ = self.cut
+        return with_flips(self.noise.cdf(margin), self.flip_rate)
+
+    def probabilities_at(self, squared: FloatArray, flip_rate: Any = None) -> FloatArray:
+        """Return the probability of each level, closest first, at each squared distance: shape (n, K).
+
+        The flip rate of an annotator, or an array with that of each pair, replaces that of the metric.
+        """
+        if not self.thresholds:
+            raise ValueError(_NO_THRESHOLD)
+        rate = self.flip_rate if flip_rate is None else flip_rate
+        if len(self.thresholds) > 1:
+            return level_probabilities(self.noise, squared, np.array(self.thresholds), rate)
+        margin = squared - self.thresholds[0]
+        rate = (rate, rate) if isinstance(rate, np.ndarray) else rate
+        sides = with_flips(self.noise.cdf(-margin), turned_round(rate)), with_flips(self.noise.cdf(margin), rate)
+        return np.column_stack(sides)
+
+    def levels_at(self, squared: FloatArray) -> IndexArray:
+        """Return the most probable level at each squared distance: 0 is the closest; a tie goes to the higher one."""
+        if len(self.thresholds) == 1:
+            return (squared >= self.thresholds[0]).astype(np.intp)
+        probabilities = self.probabilities_at(squared, 0.0)
+        levels: IndexArray = len(self.thresholds) - np.argmax(probabilities[:, ::-1], axis=1)
+        return levels
 
     @property
     def matrix(self) -> FloatArray:
@@ -211,7 +292,7 @@ class Metric(Thresholded):
         """
         return self.directions().columns.T
 
-    def directions(self, scale: str | None = None) -> Directions:
+    def directions(self, scale: str | None = None) -> factors.Directions:
         """Return directions 1, 2, ..., k, in the order used by `components`, `truncate` and all output.
 
         Those of a learned metric are ordered by the mean squared distance that each explains on the
@@ -221,8 +302,8 @@ class Metric(Thresholded):
         self.check_scale(scale)
         if scale != "units" and self.data_factor is not None and self.data_eigenvalues is not None:
             measure = "mean squared distance" if self.origin is None else "variance"
-            return Directions(self.data_factor, self.data_eigenvalues, True, measure)
-        return Directions(self.factor, self.eigenvalues[: self.rank], False, "eigenvalues in raw units")
+            return factors.Directions(self.data_factor, self.data_eigenvalues, True, measure)
+        return factors.Directions(self.factor, self.eigenvalues[: self.rank], False, "eigenvalues in raw units")
 
     def distance(self, x: Any, y: Any) -> Any:
         """Return the distance between two points, or between each row of two tables."""
@@ -254,8 +335,14 @@ class Metric(Thresholded):
         """Return the close/far metric in which far means level k or higher, for k from 1 to K - 1."""
         if len(self.thresholds) == 1 and k == 1:
             return self
-        threshold, flip_rate = self.side_from(k)
-        return replace(self, threshold=threshold, level_thresholds=(), flip_rate=flip_rate)
+        most = len(self.thresholds)
+        if not most:
+            raise ValueError(_NO_THRESHOLD)
+        if not (isinstance(k, numbers.Integral) and 1 <= k <= most):
+            raise ValueError(f"k must be a whole number from 1 to {most}, the number of thresholds; got {k!r}.")
+        each = level_flips(self.one_flip_rate, most + 1)[0]
+        rates = ((most + 1 - int(k)) * each, int(k) * each) if each else 0.0
+        return replace(self, threshold=self.thresholds[k - 1], level_thresholds=(), flip_rate=rates)
 
     def truncate(self, k: int, scale: str | None = None) -> Metric:
         """Keep directions 1 to k, those of the largest eigenvalues of M; thresholds do not change.
@@ -276,7 +363,7 @@ class Metric(Thresholded):
             return replace(self, factor=self.factor[:, :k])
         if scale == "units":
             factor = self.factor[:, :k]
-            data_factor, values = data_scale_of(factor, self.data_factor, self.data_eigenvalues)
+            data_factor, values = factors.data_scale_of(factor, self.data_factor, self.data_eigenvalues)
             return replace(self, factor=factor, data_factor=data_factor, data_eigenvalues=values)
         return self._with_data_scale(self.data_factor[:, :k], self.data_eigenvalues[:k])
 
@@ -314,7 +401,7 @@ class Metric(Thresholded):
             raise ValueError(f"units must be {d} factors or a {d} x {d} matrix; got shape {units.shape}.")
         moved = replace(self, origin=origin)
         if self.data_eigenvalues is None:
-            return replace(moved, factor=canonical(factor))
+            return replace(moved, factor=factors.canonical(factor))
         return moved._with_data_scale(factor, self.data_eigenvalues)
 
     def save(self, path: str | Path) -> None:
@@ -324,10 +411,7 @@ class Metric(Thresholded):
     def contents(self) -> tuple[dict[str, FloatArray], dict[str, Any]]:
         """Return the arrays and the header of the model file."""
         arrays = {"factor": self.factor, "threshold": np.array(self.thresholds)}
-        if self.origin is not None:
-            arrays["origin"] = self.origin
-        if self.data_factor is not None and self.data_eigenvalues is not None:
-            arrays |= {"data_factor": self.data_factor, "data_eigenvalues": self.data_eigenvalues}
+        arrays |= {name: getattr(self, name) for name in ("origin", *_DATA_SCALE) if getattr(self, name) is not None}
         if self.flip_rate:
             arrays["flip_rate"] = np.atleast_1d(self.flip_rate)
         return arrays, {"noise": self._registered_noise(), "feature_names": self.feature_names}
@@ -429,9 +513,9 @@ class Metric(Thresholded):
         """Return the coordinate of each row along each direction, a column of `directions`: shape (n, k)."""
         return pair_rows(data, self.origin).projected(directions)
 
-    def _with_data_scale(self, data_factor: FloatArray, data_eigenvalues: FloatArray) -> Metric:
+    def _with_data_scale(self, columns: FloatArray, values: FloatArray) -> Metric:
         """The same metric with another B."""
-        return replace(self, factor=rotated(data_factor), data_factor=data_factor, data_eigenvalues=data_eigenvalues)
+        return replace(self, factor=factors.rotated(columns), data_factor=columns, data_eigenvalues=values)
 
     def _checked(self, z: FloatArray) -> FloatArray:
         if z.ndim not in (1, 2) or z.shape[-1] != len(self.factor):
@@ -465,7 +549,7 @@ def _check_data_scale(
         raise ValueError(
             f"data_eigenvalues must be {factor.shape[1]} finite numbers >= 0, largest first; got {values}."
         )
-    left, right = with_common_scales(factor, data_factor)
+    left, right = factors.with_common_scales(factor, data_factor)
     for start in range(0, len(left), _ROWS_OF_M_AT_ONCE):  # M is large if there are many columns
         some = slice(start, start + _ROWS_OF_M_AT_ONCE)
         difference = left[some] @ left[start:].T - right[some] @ right[start:].T
@@ -503,7 +587,7 @@ def in_data_scale(metric: Metric, data: Any, weights: Any = None) -> Metric:
         mapped = mapped - shares @ mapped
     values, vectors = np.linalg.eigh((mapped * shares[:, None]).T @ mapped)
     scales = column_scales(rows_of(data), shares, centred=metric.origin is not None)
-    columns, values = as_directions(metric.factor @ vectors[:, ::-1], np.maximum(values[::-1], 0.0), scales)
+    columns, values = factors.as_directions(metric.factor @ vectors[:, ::-1], np.maximum(values[::-1], 0.0), scales)
     return replace(metric, data_factor=columns, data_eigenvalues=values)
 
 
@@ -709,7 +793,6 @@ _LEGS = {
     "triplets": (("a", "b", "c"), "near = Sub(a, b) far = Sub(a, c)"),
     "quadruplets": (("a", "b", "c", "e"), "near = Sub(a, b) far = Sub(c, e)"),
 }
-_DISTANCES = "double[rows] squared_distance, double[rows] distance"
 
 # The constants that the nodes of a noise may use, besides its own parameters.
 _CONSTANTS = {
@@ -765,34 +848,22 @@ def _check_kind(metric: Metric, kind: str) -> None:
 
 def _graph(metric: Metric, kind: str) -> tuple[str, str, str]:
     """The inputs, outputs and nodes of the model in the text format of ONNX."""
-    d = len(metric.factor)
+    d, n_levels, cdf = len(metric.factor), metric.n_levels, metric.noise.onnx_cdf
     if kind == "transform":
-        return (
-            f"double[n, {d}] x",
-            f"double[n, {_map_of(metric).shape[1]}] transformed",
-            "transformed = MatMul(x, factor)",
-        )
+        return f"double[n, {d}] x", f"double[n, {max(metric.rank, 1)}] transformed", "transformed = MatMul(x, factor)"
     if kind in _LEGS:
         points, differences = _LEGS[kind]
         inputs = ", ".join(f"double[n_{point}, {d}] {point}" for point in points)
-        nodes = differences + _COMPARISON.format(cdf=metric.noise.onnx_cdf)
-        return inputs, "double[rows] margin, double[rows] probability", nodes
-    outputs, nodes = _judgement(metric)
+        return inputs, "double[rows] margin, double[rows] probability", differences + _COMPARISON.format(cdf=cdf)
+    inputs, nodes = f"double[n, {d}] x", "difference = Sub(x, origin)" + _DISTANCE
     if kind == "pairs":
-        return f"double[n, {d}] x, double[m, {d}] y", outputs, "difference = Sub(x, y)" + nodes
-    return f"double[n, {d}] x", outputs, "difference = Sub(x, origin)" + nodes
-
-
-def _judgement(metric: Metric) -> tuple[str, str]:
-    """The outputs and nodes of a judgement of one difference."""
-    n_levels = len(metric.thresholds) + 1
-    if n_levels == 1:
-        return _DISTANCES, _DISTANCE
+        inputs, nodes = f"{inputs}, double[m, {d}] y", "difference = Sub(x, y)" + _DISTANCE
+    outputs = "double[rows] squared_distance, double[rows] distance"
     if n_levels == 2:
-        outputs = f"{_DISTANCES}, double[rows] probability_far, bool[rows] is_far"
-        return outputs, _DISTANCE + _CLOSE_OR_FAR.format(cdf=metric.noise.onnx_cdf)
-    outputs = f"{_DISTANCES}, double[rows, {n_levels}] probabilities, int64[rows] level"
-    return outputs, _DISTANCE + _LEVELS.format(cdf=metric.noise.onnx_cdf)
+        outputs, nodes = f"{outputs}, double[rows] probability_far, bool[rows] is_far", nodes + _CLOSE_OR_FAR
+    elif n_levels > 2:
+        outputs, nodes = f"{outputs}, double[rows, {n_levels}] probabilities, int64[rows] level", nodes + _LEVELS
+    return inputs, outputs, nodes.format(cdf=cdf)
 
 
 def _values(metric: Metric) -> dict[str, Any]:

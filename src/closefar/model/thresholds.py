@@ -12,20 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray
-from closefar.errors import InvalidValueError, either, setting
+from closefar.errors import InvalidValueError, setting
 from closefar.noise import FlipRate, Noise, interval_losses, label_losses, turned_round, with_flips
 
 if TYPE_CHECKING:
     from closefar.judgements import Judgements
 
 _ROWS_PER_PART = 1 << 16  # rows at a time, in cache
-
-_NO_THRESHOLD = (
-    "this needs a threshold, and comparisons determine none; got a metric without one. Fit one "
-    "to labelled pairs with "
-    + either("ComparisonMetricLearner.calibrate_threshold(pairs, labels)", "calibrate_threshold in Python")
-    + "."
-)
 
 
 def check_thresholds(threshold: Any) -> tuple[float, ...]:
@@ -77,7 +70,7 @@ def level_flips(flip_rate: Any, n_levels: int) -> tuple[Any, Any]:
     return each, 1.0 - n_levels * each
 
 
-def _level_probabilities(noise: Noise, squared: FloatArray, thresholds: FloatArray, flip_rate: Any) -> FloatArray:
+def level_probabilities(noise: Noise, squared: FloatArray, thresholds: FloatArray, flip_rate: Any) -> FloatArray:
     """The probability of each level at each squared distance, shape (n, K): closest first.
 
     Thresholds may be those of each, (n, K - 1), and a flip rate an array with a number for each.
@@ -99,110 +92,6 @@ def _level_losses(noise: Noise, squared: FloatArray, thresholds: FloatArray, fli
     flips = each > 0  # without flips, the probability may be too small for a number
     probability = each + rest * np.exp(-losses)
     return np.where(flips, -np.log(np.where(flips, probability, 1.0)), losses)
-
-
-class Thresholded:
-    """What a metric says of squared distances: the sides, or levels, between its thresholds, with probabilities."""
-
-    threshold: float | None
-    level_thresholds: tuple[float, ...]
-    flip_rate: FlipRate
-    noise: Noise
-
-    def measure(self, data: Any) -> FloatArray:
-        """Return the squared distance of each judgement."""
-        raise NotImplementedError
-
-    @property
-    def thresholds(self) -> tuple[float, ...]:
-        """All thresholds, lowest first: one for close/far, K - 1 for K levels, and none for comparisons."""
-        return self.level_thresholds if self.threshold is None else (self.threshold,)
-
-    @property
-    def n_levels(self) -> int:
-        """The number of levels that the thresholds divide distances into: two for close and far."""
-        return len(self.thresholds) + 1
-
-    @property
-    def known_threshold(self) -> float:
-        """The threshold; an error if there is none, or more than one."""
-        if self.threshold is not None:
-            return self.threshold
-        if not self.thresholds:
-            raise ValueError(_NO_THRESHOLD)
-        raise ValueError(
-            f"this needs one threshold; got a metric of {self.n_levels} levels, which has {self.n_levels - 1}. Use "
-            f"dichotomy(k) of the metric, with k from 1 to {self.n_levels - 1}: far then means level k or higher."
-        )
-
-    @property
-    def cut(self) -> float:
-        """What margins are measured from: the threshold, or zero for comparisons."""
-        return self.known_threshold if self.thresholds else 0.0
-
-    @property
-    def flip_rates(self) -> tuple[float, float]:
-        """P(called far | close) and P(called close | far)."""
-        if self.level_thresholds:
-            _ = self.known_threshold
-        return self.flip_rate if isinstance(self.flip_rate, tuple) else (self.flip_rate, self.flip_rate)
-
-    @property
-    def one_flip_rate(self) -> float:
-        """The flip rate; an error if that of far pairs differs."""
-        return one_rate(self.flip_rate)
-
-    @property
-    def compared_flip_rate(self) -> float:
-        """The flip rate of comparisons: as many of their answers are at random as of those about pairs."""
-        if isinstance(self.flip_rate, tuple):
-            return 0.5 * float(self.flip_rate[0] + self.flip_rate[1])
-        if not self.thresholds:
-            return self.flip_rate
-        each, _ = level_flips(self.flip_rate, self.n_levels)
-        return float(0.5 * self.n_levels * each)
-
-    def side_from(self, k: int) -> tuple[float, FlipRate]:
-        """The threshold of level k, and the flip rates of being below it and not."""
-        most = len(self.thresholds)
-        if not most:
-            raise ValueError(_NO_THRESHOLD)
-        if not (isinstance(k, numbers.Integral) and 1 <= k <= most):
-            raise ValueError(f"k must be a whole number from 1 to {most}, the number of thresholds; got {k!r}.")
-        each = level_flips(self.one_flip_rate, most + 1)[0]
-        return self.thresholds[k - 1], ((most + 1 - int(k)) * each, int(k) * each) if each else 0.0
-
-    def probability_at(self, margin: Any) -> Any:
-        """Return the probability that a pair with this margin is labelled far.
-
-        For comparisons, the margin is the difference of the squared distances of the two legs, and the
-        probability that of the answer as given: that the first leg is the shorter one.
-        """
-        _ = self.cut
-        return with_flips(self.noise.cdf(margin), self.flip_rate)
-
-    def probabilities_at(self, squared: FloatArray, flip_rate: Any = None) -> FloatArray:
-        """Return the probability of each level, closest first, at each squared distance: shape (n, K).
-
-        The flip rate of an annotator, or an array with that of each pair, replaces that of the metric.
-        """
-        if not self.thresholds:
-            raise ValueError(_NO_THRESHOLD)
-        rate = self.flip_rate if flip_rate is None else flip_rate
-        if len(self.thresholds) > 1:
-            return _level_probabilities(self.noise, squared, np.array(self.thresholds), rate)
-        margin = squared - self.thresholds[0]
-        rate = (rate, rate) if isinstance(rate, np.ndarray) else rate
-        sides = with_flips(self.noise.cdf(-margin), turned_round(rate)), with_flips(self.noise.cdf(margin), rate)
-        return np.column_stack(sides)
-
-    def levels_at(self, squared: FloatArray) -> IndexArray:
-        """Return the most probable level at each squared distance: 0 is the closest; a tie goes to the higher one."""
-        if len(self.thresholds) == 1:
-            return (squared >= self.thresholds[0]).astype(np.intp)
-        probabilities = self.probabilities_at(squared, 0.0)
-        levels: IndexArray = len(self.thresholds) - np.argmax(probabilities[:, ::-1], axis=1)
-        return levels
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -280,13 +169,6 @@ class Scored(_Scores):
     margin: FloatArray
     noise: Noise
     flip_rate: FlipRate
-
-    @classmethod
-    def by(cls, metric: Thresholded, judgements: Judgements) -> Scored:
-        """Compute the margins with a metric of one threshold, or of none for comparisons."""
-        margin = metric.measure(judgements.data)
-        margin -= metric.cut
-        return cls(judgements, margin, metric.noise, metric.flip_rate)
 
     def take(self, where: IndexArray) -> Scored:
         return replace(
@@ -413,7 +295,7 @@ class ScoredLevels(_Scores):
     @cached_property
     def probabilities(self) -> FloatArray:
         """The probability of each level, (n, K)."""
-        return _level_probabilities(self.noise, self.squared, self.thresholds, self.flip_rate)
+        return level_probabilities(self.noise, self.squared, self.thresholds, self.flip_rate)
 
     @cached_property
     def predicted(self) -> IndexArray:

@@ -612,7 +612,8 @@ def _judge_partition(
     if len(partition) == 0:
         return np.empty((0, len(_LAZY_COLUMNS)))
     signs = np.where(np.asarray(partition.labels == far), 1.0, -1.0)
-    scored = Scored.by(metric, Judgements.of_signs(partition.data, signs))
+    margin = metric.measure(partition.data) - metric.known_threshold
+    scored = Scored(Judgements.of_signs(partition.data, signs), margin, metric.noise, metric.flip_rate)
     found = Verdicts.of(scored, errors.at(partition.data, scored.margin[:, None]), np.zeros(len(signs), dtype=bool))
     probability = found.probability
     if curves is not None:
@@ -1046,14 +1047,14 @@ def _find_in_partitions(
     fit = clone(learner).set_params(**changes).fit(partitions).fit_.unless_interrupted()
     scaled = n / len(weights) * weights if len(weights) < n else sample.weights
     unnamed = replace(fit.columns, names_in_data=None)
-    some = Judgements.read_more(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)
+    some = Judgements.read(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)
     found_groups = resolve_groups(None, some.data)
     learn = partial(_learn, fit, some, "pairs")
     verdicts, unseen = _judged(learn, some, found_groups, cv, method, n_jobs, random_state)
     found = judge_labels(fit, some, unseen, verdicts, groups=found_groups)
     curves, factor = None, 1.0
     if found.meaning == "flipped":
-        known = Scored.by(fit.metric, some)
+        (known,) = sides_of(score(fit, some))
         curves = FlipEvidence.of(known).curves
         factor = claimed_share(known if unseen is None else unseen, found.reason)
     judge = partial(_judge_partition, fit.metric, fit.sides.far, SideErrors.of(fit, some.counted()), curves, factor)
