@@ -175,7 +175,7 @@ def _fit_once(
     coordinates = prepared.coordinates
     state = None if start is None else prepared.state_at(start, settings)
     noise, prepared, state = with_comparison_noise(prepared, settings, state)
-    solved, choice = prepared.solve(settings, state)
+    solved, choice = prepared.minimise(settings, state)
     fitted, is_separable = prepared, solved.solution.certificate.outcome is Outcome.SEPARABLE
     if is_separable and judgements.n_columns >= _WIDE_MARGIN_COLUMNS and not settings.fit_origin:
         solved, fitted = _with_better_margin(prepared, settings, solved)
@@ -228,7 +228,7 @@ def _with_better_margin(
     """
     blended = UnitFreeProblem.of(prepared.judgements, settings, finds_null=False, blend=_MARGIN_BLEND)
     limited = settings.but(max_iter=min(int(settings.max_iter), _MARGIN_STEPS * solved.solution.n_iter))
-    other, _ = blended.solve(limited, None)
+    other, _ = blended.minimise(limited, None)
     n_passes = solved.solution.certificate.n_passes + other.solution.certificate.n_passes
     is_better = other.solution.certificate.outcome is Outcome.SEPARABLE
     best, where = (other, blended) if is_better else (solved, prepared)
