@@ -11,7 +11,7 @@ this step.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from closefar.rows import RowSource
 from closefar.solve.centre import CentredFlips
 from closefar.solve.certificate import Certificate, Outcome, advise_outcome
 from closefar.solve.levels import Graded
-from closefar.solve.likelihood import CloseFar, Evaluation, Terms
+from closefar.solve.likelihood import CloseFar, Terms
 from closefar.solve.loop import Ending, FitStep, Recorder, RunLimits, Solver, State, Watch
 from closefar.solve.low_rank import Factor
 from closefar.solve.newton import Newton
@@ -598,10 +598,6 @@ class FlippedGraded(Graded):
 
     def penalty(self, thresholds: FloatArray) -> float:
         return super().penalty(thresholds) + self.flips.penalty()
-
-    def _join(self, source: RowSource, parts: Sequence[Terms], thresholds: FloatArray, order: int) -> Evaluation:
-        found = super()._join(source, parts, thresholds, order)
-        return found if self.precision > 0.0 else replace(found, loss=found.loss + self.flips.penalty())
 
     def _flips_of(self, right: Array, codes: Array, groups: tuple[Array, ...]) -> tuple[Array, Array]:
         """What answers at random add to the probability of each judgement, and the share of the others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -154,10 +154,6 @@ class GradedCurvature(Curvature):
         parts, image = source.sweep(matrix, change, *arrays)
         return image, np.sum([part.slopes for part in parts], axis=0) + self.thresholds @ thresholds
 
-    def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
-        fourth, sums = source.rotated_moments(self.distance, self.crosses, basis)
-        return fourth, sums[:, 1:]
-
     @cached_property
     def _mixed(self) -> tuple[Array, Array]:
         """The mixed derivatives in the squared distance and the lower and the upper end."""
@@ -283,15 +279,8 @@ class Graded(Likelihood):
             for line, values in zip(stored, (part.margin_gradient, part.curvature, *part.crosses), strict=False):
                 line[where] = values
             parts.append(part)
-        return Terms(
-            loss=sum(part.loss for part in parts),
-            slopes=np.sum([part.slopes for part in parts], axis=0),
-            least_margin=min(part.least_margin for part in parts),
-            margin_gradient=stored[0],
-            curvature=stored[1] if order > 1 else None,
-            crosses=tuple(stored[2:]),
-            curvatures=_summed(parts) if order > 1 else None,
-        )
+        curvature = stored[1] if order > 1 else None
+        return Terms.summed(parts)._replace(margin_gradient=stored[0], curvature=curvature, crosses=tuple(stored[2:]))
 
     def _terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
         xp = array_namespace(squared)
@@ -341,19 +330,17 @@ class Graded(Likelihood):
     def precisions(self) -> FloatArray:
         return np.append(np.zeros(self.n_levels - 1), np.full(self.n_groups, self.precision))
 
-    def curvature(self, source: RowSource, parts: Sequence[Terms]) -> GradedCurvature:
-        arrays = tuple(source.join(list(arrays)) for arrays in zip(*(part.crosses for part in parts), strict=True))
-        thresholds = _summed(parts)
-        thresholds[np.diag_indices(self.n_thresholds)] += self.precisions
-        distance = source.join([part.curvature for part in parts])
-        return GradedCurvature(distance, arrays, self.codes, self.groups, self.cells, self.precisions, thresholds)
+    def curvature(self, source: RowSource, found: Terms) -> GradedCurvature:
+        assert found.curvatures is not None
+        thresholds = found.curvatures + np.diag(self.precisions)
+        return GradedCurvature(
+            found.curvature, found.crosses, self.codes, self.groups, self.cells, self.precisions, thresholds
+        )
 
-    def _join(self, source: RowSource, parts: Sequence[Terms], thresholds: FloatArray, order: int) -> Evaluation:
-        found = super()._join(source, parts, thresholds, order)
-        if self.precision == 0.0:
-            return found
+    def _evaluation(self, source: RowSource, found: Terms, thresholds: FloatArray) -> Evaluation:
         slopes = found.slopes + self.precisions * thresholds
-        return replace(found, loss=found.loss + self.penalty(thresholds), slopes=slopes)
+        own = found._replace(loss=found.loss + self.penalty(thresholds), slopes=slopes)
+        return super()._evaluation(source, own, thresholds)
 
     def made_feasible(self, thresholds: FloatArray) -> FloatArray:
         if self.is_feasible(thresholds):
@@ -395,12 +382,6 @@ class Graded(Likelihood):
             return array_namespace(squared).exp(-interval_losses(noise, a, b, 1).loss)
 
         return source.map(probability, squared, *self.row_arrays)
-
-
-def _summed(parts: Sequence[Terms]) -> FloatArray:
-    """The sums of second derivatives in two thresholds over all parts."""
-    found: FloatArray = np.sum([part.curvatures for part in parts if part.curvatures is not None], axis=0)
-    return found
 
 
 def _spread(taus: FloatArray) -> FloatArray:
