@@ -312,8 +312,8 @@ def graded_problem(n_levels=3, n_groups=4, seed=0, comparisons=0):
 
 def flips_of(kind, n_groups):
     if kind == "each":
-        return RateOfEach(np.linspace(0.0, 0.9, n_groups + 1), 0.1, 500.0)
-    return SharedRate(0.2) if kind == "shared" else SideRates(0.15, 0.05)
+        return RateOfEach(np.append(np.linspace(0.0, 0.9, n_groups + 1), 0.1), 500.0)
+    return SharedRate(np.array([0.2])) if kind == "shared" else SideRates(np.array([0.15, 0.05]))
 
 
 @pytest.mark.parametrize("noise", sorted(NOISES))
@@ -337,7 +337,7 @@ def test_derivatives_agree_with_finite_differences(noise, kind, n_levels, compar
 
 def test_of_two_levels_the_curvature_is_the_fisher_information():
     source, graded, theta = graded_problem(2, 0)
-    likelihood = FlippedGraded(graded, SharedRate(0.3))
+    likelihood = FlippedGraded(graded, SharedRate(np.array([0.3])))
     objective = Objective(source, likelihood, Passes())
     squared = objective.quadratic_forms(np.eye(3))
     found = objective.evaluate(squared, theta, order=2).curvature.distance
@@ -374,7 +374,7 @@ def test_shared_answers_at_random_of_two_levels_are_flips():
     options = Options(alpha=0.0, rank=None, has_constant=False, solver="auto", tol=1e-7, max_iter=200)
     solution, flipped = solve_with_flips(
         Objective(rows, graded, Passes()),
-        FlippedGraded(graded, SharedRate(0.0)),
+        FlippedGraded(graded, SharedRate(np.zeros(1))),
         options,
         estimate=True,
         rng=rng,

@@ -97,7 +97,7 @@ def flipped_likelihood(likelihood: solve.Likelihood, settings: Settings, total_w
         return solve.FlippedCloseFar(likelihood.noise, likelihood.signs, likelihood.weights, start)
     assert isinstance(likelihood, solve.Graded)
     if settings.has_two_rates:
-        return solve.FlippedGraded(likelihood, solve.SideRates(*two))
+        return solve.FlippedGraded(likelihood, solve.SideRates(np.array(two)))
     if rate is None and likelihood.n_groups > 0:
         return solve.FlippedGraded(likelihood, solve.RateOfEach.none(likelihood.n_groups, total_weight))
     return solve.FlippedGraded(likelihood, solve.SharedRate.of(one, likelihood.n_levels))
@@ -362,8 +362,7 @@ class Solved:
         """The mean of -log P of all judgements, flips included, with all penalties."""
         if self.flipped is None:
             return self.solution.certificate.objective
-        penalty = self.flipped.flips.penalty() if isinstance(self.flipped, solve.FlippedGraded) else 0.0
-        return self.solution.history[-1].objective + penalty
+        return self.solution.history[-1].objective + self.flipped.flips.penalty()
 
     @property
     def slope_in_comparison_noise(self) -> float:

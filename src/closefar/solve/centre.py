@@ -107,29 +107,6 @@ class Centred(Likelihood):
         return squared + float(thresholds[-1]) * self.lengths
 
 
-class CentredFlips(Centred):
-    """The same of a likelihood with flips."""
-
-    def __init__(self, inner: Any, lengths: Array, price: float = 0.0) -> None:
-        super().__init__(inner, lengths, price)
-        self.flip_rate, self.rates = inner.flip_rate, inner.rates
-        self.has_several_starts, self.described = inner.has_several_starts, inner.described
-
-    def probabilities(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
-        return self.inner.probabilities(source, self._whole(squared, thresholds), thresholds[:-1])
-
-    def with_rates(self, rates: FloatArray) -> CentredFlips:
-        return CentredFlips(self.inner.with_rates(rates), self.lengths, self.price)
-
-    def with_best_rates(self, source: RowSource, squared: Array, thresholds: FloatArray) -> CentredFlips:
-        whole = self._whole(squared, thresholds)
-        return CentredFlips(self.inner.with_best_rates(source, whole, thresholds[:-1]), self.lengths, self.price)
-
-    def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Centred:
-        inner = self.inner.softened(source, self._whole(squared, thresholds), thresholds[:-1])
-        return Centred(inner, self.lengths, self.price)
-
-
 class CentredCurvature(Curvature):
     """The second derivatives of the inner likelihood, and those in c.
 
