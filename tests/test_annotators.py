@@ -421,3 +421,13 @@ def test_a_prior_does_not_make_the_shares_of_all_too_low():
     found = RateOfEach.none(n_annotators, float(n)).best(answers)
     assert found.shares[:-1].mean() == pytest.approx(0.2, abs=0.06)
     assert found.typical == pytest.approx(0.2, abs=0.06)
+
+
+def test_annotators_have_rates_of_their_own_around_a_centre_too():
+    data = cf.datasets.make_pairs(800, 3, random_state=0)
+    who = np.repeat(["ann", "bea", "cem", "dag"], 200)
+    answers = np.where(who == "dag", np.random.default_rng(0).choice([-1, 1], 800), data.labels)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.05, prior="euclidean")
+    rates = learner.fit(data.pairs, answers, annotators=who).annotators_.flip_rates
+    assert rates[:3].max() < 0.1
+    assert rates[3] > 0.35

@@ -426,7 +426,7 @@ def test_fista_takes_the_steps_of_the_textbook(alpha):
         assert state.memory.momentum == pytest.approx(t)
         assert state.memory.residual == pytest.approx(smoothness * np.linalg.norm(here - base), rel=1e-3)
         np.testing.assert_array_equal(state.memory.here.matrix, state.matrix)
-        np.testing.assert_allclose(state.memory.before[0], before, atol=1e-5)
+        np.testing.assert_allclose(state.memory.before.matrix, before, atol=1e-5)
         smoothness *= 0.97  # a little longer each time
         assert state.memory.smoothness == pytest.approx(smoothness)
 

@@ -483,11 +483,10 @@ def find_enormous(source: BlockRows, judgements: Judgements, enormous: IndexArra
     row_numbers = judgements.numbers_of(close[_are_long(source, close)]) if len(close) else close
     if len(row_numbers) == 0:
         return []
-    named = ", ".join(map(str, row_numbers[:_MOST_COLUMNS_NAMED].tolist()))
-    more = f" and {len(row_numbers) - _MOST_COLUMNS_NAMED} more" if len(row_numbers) > _MOST_COLUMNS_NAMED else ""
+    named = _first_of(row_numbers.tolist())
     rows, are, it = ("row", "is", "it") if len(row_numbers) == 1 else ("rows", "are", "they")
     return [
-        f"{rows} {named}{more}, labelled close, {are} more than {ENORMOUS:,.0f} times as long as a typical difference, "
+        f"{rows} {named}, labelled close, {are} more than {ENORMOUS:,.0f} times as long as a typical difference, "
         f"so {it} alone determine{'s' if it == 'it' else ''} what is learned in that direction. Check the units, or "
         f"leave {'it' if it == 'it' else 'them'} out."
     ]
@@ -510,9 +509,13 @@ def name_columns(names: Sequence[str], direction: FloatArray) -> str:
     involved = [index for index in np.argsort(-np.abs(direction), kind="stable") if abs(direction[index]) >= _INVOLVED]
     if len(involved) == 1:
         return f"column {names[involved[0]]!r}"
-    named = ", ".join(repr(names[index]) for index in involved[:_MOST_COLUMNS_NAMED])
-    more = f" and {len(involved) - _MOST_COLUMNS_NAMED} more" if len(involved) > _MOST_COLUMNS_NAMED else ""
-    return f"a combination of the columns {named}{more}"
+    return f"a combination of the columns {_first_of([names[index] for index in involved])}"
+
+
+def _first_of(named: Sequence[Any]) -> str:
+    """The first of some columns or rows, and how many there are besides."""
+    more = f" and {len(named) - _MOST_COLUMNS_NAMED} more" if len(named) > _MOST_COLUMNS_NAMED else ""
+    return ", ".join(map(repr, named[:_MOST_COLUMNS_NAMED])) + more
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -805,26 +808,6 @@ class _Slopes(NamedTuple):
     as_expected: FloatArray
     is_constant: BoolArray
 
-    @property
-    def from_random(self) -> FloatArray:
-        """How many standard errors the slope is above that of answers at random."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.nan_to_num(self.values / self.at_random)
-
-    @property
-    def from_expected(self) -> FloatArray:
-        """How many standard errors the slope is above that of expected answers."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.nan_to_num((self.values - 1.0) / self.as_expected)
-
-    @property
-    def log_odds(self) -> FloatArray:
-        """How much more probable the slope is if answers are at random than if they are as expected."""
-        random, expected = (self.at_random, 0.0), (self.as_expected, 1.0)
-        first, second = (-np.log(error) - 0.5 * ((self.values - at) / error) ** 2 for error, at in (random, expected))
-        odds: FloatArray = first - second
-        return odds
-
 
 def _slopes(answers: _Answers, beyond: FloatArray) -> _Slopes:
     """Regress answers on those expected, given by the probabilities of at least level 1, 2, and so on."""
@@ -841,34 +824,30 @@ def _slopes(answers: _Answers, beyond: FloatArray) -> _Slopes:
     return _Slopes(np.nan_to_num(values), *errors, answers.are_constant)
 
 
-def _limit(n: int) -> float:
-    """How many standard errors are not by chance, for any of n annotators."""
-    return -float(norm.ppf(0.5 * _WRONG_VERDICTS / n))
-
-
 def _verdicts(slopes: _Slopes, unlike_most: FloatArray, counts: FloatArray) -> list[AnnotatorVerdict]:
     """A verdict on each; `unlike_most` is 1 for a strict, -1 for a lenient annotator, 0 for the others."""
-    n = len(slopes.values)
-    limit, from_random, from_expected = _limit(n), slopes.from_random, slopes.from_expected
+    n, values, verdict = len(counts), slopes.values, AnnotatorVerdict
+    limit = -float(norm.ppf(0.5 * _WRONG_VERDICTS / n))  # standard errors that are not by chance, for any of them
     with np.errstate(invalid="ignore", divide="ignore"):
-        are_random = slopes.log_odds > math.log(_RANDOM_ODDS * n)
-    found = []
-    for place in range(n):
-        if counts[place] < _FEWEST_ANSWERS:
-            found.append(AnnotatorVerdict.TOO_FEW)
-        elif slopes.is_constant[place]:
-            is_odd = from_expected[place] < -limit
-            found.append(AnnotatorVerdict.ALWAYS_THE_SAME if is_odd else AnnotatorVerdict.TOO_FEW)
-        elif from_random[place] < -limit and slopes.values[place] < _REVERSED_SLOPE:
-            found.append(AnnotatorVerdict.THE_OTHER_WAY_ROUND)
-        elif from_random[place] <= limit:
-            found.append(AnnotatorVerdict.AT_RANDOM if are_random[place] else AnnotatorVerdict.TOO_FEW)
-        elif from_expected[place] < -limit and slopes.values[place] < _INFORMATIVE_SLOPE:
-            found.append(AnnotatorVerdict.OFTEN_AT_RANDOM)
-        else:
-            kinds = {1: AnnotatorVerdict.STRICTER, -1: AnnotatorVerdict.MORE_LENIENT, 0: AnnotatorVerdict.TYPICAL}
-            found.append(kinds[int(unlike_most[place])])
-    return found
+        from_random = np.nan_to_num(values / slopes.at_random)
+        from_expected = np.nan_to_num((values - 1.0) / slopes.as_expected)
+        # How much more probable the slope is if answers are at random than if they are as expected.
+        odds = -np.log(slopes.at_random) - 0.5 * (values / slopes.at_random) ** 2
+        odds -= -np.log(slopes.as_expected) - 0.5 * ((values - 1.0) / slopes.as_expected) ** 2
+        are_random = odds > math.log(_RANDOM_ODDS * n)
+    cases = (  # the first that holds counts
+        (counts < _FEWEST_ANSWERS, verdict.TOO_FEW),
+        (slopes.is_constant & (from_expected < -limit), verdict.ALWAYS_THE_SAME),
+        (slopes.is_constant, verdict.TOO_FEW),
+        ((from_random < -limit) & (values < _REVERSED_SLOPE), verdict.THE_OTHER_WAY_ROUND),
+        ((from_random <= limit) & are_random, verdict.AT_RANDOM),
+        (from_random <= limit, verdict.TOO_FEW),
+        ((from_expected < -limit) & (values < _INFORMATIVE_SLOPE), verdict.OFTEN_AT_RANDOM),
+        (unlike_most > 0.0, verdict.STRICTER),
+        (unlike_most < 0.0, verdict.MORE_LENIENT),
+        (np.ones(n, dtype=bool), verdict.TYPICAL),
+    )
+    return [next(found for holds, found in cases if holds[place]) for place in range(n)]
 
 
 def same_pairs(data: object) -> IndexArray:
@@ -880,8 +859,7 @@ def same_pairs(data: object) -> IndexArray:
     signs = np.sign(differences[np.arange(len(differences)), first])
     turned = np.where(signs < 0.0, -1.0, 1.0)[:, None] * differences + 0.0  # without negative zeros
     lines = np.ascontiguousarray(turned).view(np.dtype((np.void, turned.itemsize * turned.shape[1])))
-    numbers: IndexArray = np.unique(lines.ravel(), return_inverse=True)[1]
-    return numbers
+    return np.unique(lines.ravel(), return_inverse=True)[1]
 
 
 def kappas(pairs: IndexArray, codes: IndexArray, who: IndexArray, n_annotators: int) -> FloatArray:

@@ -602,7 +602,8 @@ class UnitFreeProblem:
                 if abs(np.log(width / before)) < _WIDTH_ACCURACY:
                     break
         found = found if is_over else attempt(start, width)
-        flips, information = getattr(found.flipped, "flips", None), found.information(total)
+        flips = None if found.flipped is None else found.flipped.flips
+        information = found.information(total)
         # Few judgements may not determine the thresholds at all; strictness has a prior.
         errors = np.sqrt(np.diag(np.linalg.inv(_without_others(information, len(information) - n))))
         shares = flips.shares[:-1] if isinstance(flips, solve.RateOfEach) else None

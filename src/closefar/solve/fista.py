@@ -23,8 +23,12 @@ from closefar.solve.start import moment_start
 _MOST_APPROACHING = 200  # of an approach without a proof
 
 
-# A metric with its squared distances and its best thresholds.
-_Place = tuple[FloatArray, Array, FloatArray]
+class _Place(NamedTuple):
+    """A metric with its squared distances and its best thresholds."""
+
+    matrix: FloatArray
+    squared: Array
+    thresholds: FloatArray
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class _Iterate:
 
     @property
     def place(self) -> _Place:
-        return self.matrix, self.squared, self.thresholds
+        return _Place(self.matrix, self.squared, self.thresholds)
 
 
 @dataclass(frozen=True)

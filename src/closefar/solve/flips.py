@@ -256,8 +256,7 @@ def _rate_step(rates: FloatArray, slopes: FloatArray, bends: FloatArray) -> Floa
     if free.all() and rates.sum() >= _LARGEST_SUM and slopes.sum() > 0.0:
         basis = np.array([[1.0], [-1.0]])
     curved = basis.T @ bends @ basis - 1e-12 * (1.0 - np.trace(bends)) * np.eye(basis.shape[1])
-    step: FloatArray = -basis @ np.linalg.solve(curved, basis.T @ slopes)
-    return step
+    return -basis @ np.linalg.solve(curved, basis.T @ slopes)
 
 
 def _in_triangle(rates: FloatArray) -> FloatArray:
@@ -471,8 +470,7 @@ class _LogLikelihood:
         return sums_by(self._groups, self._n, slopes, -slopes * ratio)
 
     def _probability(self, shares: FloatArray) -> FloatArray:
-        found: FloatArray = np.maximum(self._right + shares[self._groups] * self._gain, _LEAST_PROBABILITY)
-        return found
+        return np.maximum(self._right + shares[self._groups] * self._gain, _LEAST_PROBABILITY)
 
 
 def _best_shares(likelihood: _LogLikelihood, grid: FloatArray, typical: float) -> FloatArray:

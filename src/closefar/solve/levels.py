@@ -388,5 +388,4 @@ def _spread(taus: FloatArray) -> FloatArray:
     """Thresholds in order, at least a small distance apart."""
     ordered = np.sort(taus)
     apart = _APART * (1.0 + float(np.ptp(ordered))) * np.arange(len(taus))
-    spread: FloatArray = ordered + apart
-    return spread
+    return ordered + apart

@@ -569,8 +569,7 @@ def _corrected(
     bend, ahead = float(taken @ change), second @ taken
     if bend <= 1e-3 * float(taken @ ahead):
         return there.curvature.thresholds
-    found: FloatArray = second + np.outer(change, change) / bend - np.outer(ahead, ahead) / float(taken @ ahead)
-    return found
+    return second + np.outer(change, change) / bend - np.outer(ahead, ahead) / float(taken @ ahead)
 
 
 def damped(second: FloatArray) -> FloatArray:
