@@ -332,11 +332,10 @@ def test_after_an_interrupt_of_the_climb_the_last_step_is_brief(alpha, record):
 
 @pytest.mark.parametrize(("bound", "said"), [(0.598, "the proven gap is 2.0e-03"), (0.0, "no gap is proven yet")])
 def test_after_an_interrupt_a_gap_is_named_where_it_is_proven(bound, said):
-    options = Options(alpha=0.0, rank=None, has_constant=False, solver="auto", tol=1e-6, max_iter=100)
     convex = Certificate(0.5, 2e-3, True, Outcome.CONVERGED, "near.", 9.0, 0.6, bound, 0.0, False)
     advice = f"the fit was interrupted; {said}. The metric is usable."
     expected = replace(convex, converged=False, outcome=Outcome.INTERRUPTED, advice=advice)
-    assert flipped._interrupted(convex, options) == expected
+    assert flipped._interrupted(convex) == expected
 
 
 # Flips that depend on the side

@@ -484,11 +484,12 @@ def find_enormous(source: BlockRows, judgements: Judgements, enormous: IndexArra
     if len(row_numbers) == 0:
         return []
     named = _first_of(row_numbers.tolist())
-    rows, are, it = ("row", "is", "it") if len(row_numbers) == 1 else ("rows", "are", "they")
+    rows, are, alone, it = ("rows", "are", "they alone determine", "them")
+    if len(row_numbers) == 1:
+        rows, are, alone, it = ("row", "is", "it alone determines", "it")
     return [
         f"{rows} {named}, labelled close, {are} more than {ENORMOUS:,.0f} times as long as a typical difference, "
-        f"so {it} alone determine{'s' if it == 'it' else ''} what is learned in that direction. Check the units, or "
-        f"leave {'it' if it == 'it' else 'them'} out."
+        f"so {alone} what is learned in that direction. Check the units, or leave {it} out."
     ]
 
 
@@ -681,15 +682,12 @@ def find_undetermined_rates(solved: Solved, settings: Settings) -> list[str]:
     gain = plain.certificate.loss - solved.solution.certificate.loss
     if 2.0 * judgements.total_weight * gain > float(chi2.isf(_SIDE_RATES_SIGNIFICANT, 2)):
         return []
-    return [
+    said = (
         f"the labels hardly determine the two flip rates, {rates[0]:.2g} of close pairs called far and {rates[1]:.2g} "
         "of far pairs called close: they are hardly more likely than without flips. Label more pairs far from the "
         "threshold, on both sides, or set "
-        + setting(flip_rate="estimate")
-        + " (one rate for both) or "
-        + setting(flip_rate=0)
-        + "."
-    ]
+    )
+    return [said + setting(flip_rate="estimate") + " (one rate for both) or " + setting(flip_rate=0) + "."]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -853,8 +851,7 @@ def _verdicts(slopes: _Slopes, unlike_most: FloatArray, counts: FloatArray) -> l
 def same_pairs(data: object) -> IndexArray:
     """A number for each pair, the same for equal pairs, in either order of their points."""
     rows = pair_rows(data)
-    blocks = [np.ascontiguousarray(to_numpy(block).T) for _, block in rows.blocks()]
-    differences = np.concatenate(blocks) + 0.0
+    differences = np.concatenate([to_numpy(block).T for _, block in rows.blocks()]) + 0.0
     first = np.argmax(differences != 0.0, axis=1)
     signs = np.sign(differences[np.arange(len(differences)), first])
     turned = np.where(signs < 0.0, -1.0, 1.0)[:, None] * differences + 0.0  # without negative zeros

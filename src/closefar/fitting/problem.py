@@ -384,10 +384,8 @@ class Solved:
         if is_plain(judgements):  # exact, where a probability would be too small for a number
             of_labels = partial(_label_losses, noise=self.noise, threshold=self.threshold, flip_rate=self.flip_rate)
             return rows.map(of_labels, squared, judgements.signs_in(rows))
-        if self.flipped is None:
-            probability = likelihood_of(judgements, rows, self.noise).right
-        else:
-            probability = self.flipped.probabilities
+        plain = likelihood_of(judgements, rows, self.noise).right
+        probability = plain if self.flipped is None else self.flipped.probabilities
         return rows.map(_neg_log, probability(rows, squared, self.solution.thresholds))
 
     def statistics(self, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
@@ -423,8 +421,7 @@ def _sums_of_margins(
     if weights is None:
         n = float(margin.shape[0])
         return np.array([n, n, *(float(xp.sum(each)) for each in statistics)])
-    sums = (float(xp.vecdot(weights, each)) for each in (xp.ones_like(rarer), weights, *statistics))
-    return np.array(list(sums))
+    return np.array([float(xp.vecdot(weights, each)) for each in (xp.ones_like(rarer), weights, *statistics)])
 
 
 def most_likely(solved: dict[str, Solved]) -> NoiseChoice:

@@ -565,30 +565,22 @@ class FlippedGraded(Flipped, Graded):
         held = source.map(sincere, self.right(source, squared, thresholds), self.weights, self.codes, *rest)
         return super().with_arrays(self.codes, held, *rest)
 
-    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
-        if not self.is_feasible(thresholds):
-            return self._infeasible(squared, order)
+    def _terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
         xp = array_namespace(squared)
-        codes, weights, *groups = arrays
+        codes, _, *groups = arrays
         found = interval_losses(self.noise, *self.margins(squared, *arrays, thresholds=thresholds), order)
         right = xp.exp(-found.loss)
         floor, kept = self.flips.on(right, codes, groups, self.n_levels, self.n_groups)
         probability = floor + kept * right
         sincere = kept * right / probability
-        low, up = sincere * found.low, sincere * found.up
-        loss = -float(xp.vecdot(weights, xp.log(probability)))
-        slopes = self.cells.sums(codes, groups, weights * low, weights * up)
-        gradient = -weights * (low + up)
-        if order < 2:
-            return Terms(loss, slopes, -np.inf, gradient)
-        # What is left to the other answer, of two, computed from the loss since its probability may be close to one.
-        other = xp.maximum(1.0 - kept - floor, LEAST_FLOOR + 0.0 * floor) - kept * xp.expm1(-found.loss)
-        odds, has_two = probability / other, whole_numbers(codes) >= (0 if self.n_levels == 2 else self.n_levels)
-        pairs = ((found.low_low, low * low), (found.low_up, 0.0 * low), (found.up_up, up * up))
-        ends = tuple(weights * xp.where(has_two, odds * own, sincere**2 * each) for each, own in pairs)
-        curvature = ends[0] + 2.0 * ends[1] + ends[2]
-        curvatures = self.cells.second_sums(codes, groups, *ends)
-        return Terms(loss, slopes, -np.inf, gradient, curvature, ends, curvatures)
+        low, up, ends = sincere * found.low, sincere * found.up, ()
+        if order > 1:
+            # What is left to the other answer, of two, from the loss, since its probability may be close to one.
+            other = xp.maximum(1.0 - kept - floor, LEAST_FLOOR + 0.0 * floor) - kept * xp.expm1(-found.loss)
+            odds, has_two = probability / other, whole_numbers(codes) >= (0 if self.n_levels == 2 else self.n_levels)
+            pairs = ((found.low_low, low * low), (found.low_up, 0.0 * low), (found.up_up, up * up))
+            ends = tuple(xp.where(has_two, odds * own, sincere**2 * each) for each, own in pairs)
+        return self._summed(arrays, -xp.log(probability), low, up, ends, -np.inf)
 
     def penalty(self, thresholds: FloatArray) -> float:
         return super().penalty(thresholds) + self.flips.penalty()
@@ -818,7 +810,7 @@ def _climb(
     last = solve(soft, brief, rng=rng, watch=_watch_at(top.likelihood, watch), start=near, stay_near=True)
     convex = last.certificate
     if climb.ending is Ending.INTERRUPTED:
-        convex = _interrupted(convex, options)
+        convex = _interrupted(convex)
     if estimate:
         flipped = top.likelihood.with_best_rates(source, last.squared, last.thresholds)
     evaluation = objective.with_likelihood(flipped).evaluate(last.squared, last.thresholds)
@@ -857,12 +849,10 @@ def _best_on_ray(problem: Problem, flipped: Flipped, plain: Solution) -> tuple[S
     return found
 
 
-def _interrupted(certificate: Certificate, options: Options) -> Certificate:
+def _interrupted(certificate: Certificate) -> Certificate:
     """The certificate after an interrupt, before the maximisation was complete."""
     outcome, is_proven = Outcome.INTERRUPTED, certificate.lower_bound > 0.0
-    advice = advise_outcome(
-        outcome, gap=certificate.gap, is_proven=is_proven, tol=options.tol, rank=options.rank, max_iter=options.max_iter
-    )
+    advice = advise_outcome(outcome, gap=certificate.gap, is_proven=is_proven)
     return replace(certificate, converged=False, outcome=outcome, advice=advice)
 
 

@@ -283,20 +283,25 @@ class Graded(Likelihood):
         return Terms.summed(parts)._replace(margin_gradient=stored[0], curvature=curvature, crosses=tuple(stored[2:]))
 
     def _terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
-        xp = array_namespace(squared)
-        codes, weights, *groups = arrays
+        codes, *_ = arrays
         a, b = self.margins(squared, *arrays, thresholds=thresholds)
         found = self._losses(a, b, codes, thresholds, order)
-        low, up = weights * found.low, weights * found.up
-        loss = float(xp.vecdot(weights, found.loss))
-        slopes = self.cells.sums(codes, groups, low, up)
+        ends = (found.low_low, found.low_up, found.up_up) if order > 1 else ()
         least_margin = self._least_margin(squared, a, b, *arrays, thresholds=thresholds)
-        if order < 2:
+        return self._summed(arrays, found.loss, found.low, found.up, ends, least_margin)
+
+    def _summed(
+        self, arrays: Sequence[Array], losses: Array, low: Array, up: Array, ends: Sequence[Array], least_margin: float
+    ) -> Terms:
+        """The terms of rows with these losses and derivatives in the ends of their intervals, times their weights."""
+        codes, weights, *groups = arrays
+        low, up = weights * low, weights * up
+        loss, slopes = float(array_namespace(weights).vecdot(weights, losses)), self.cells.sums(codes, groups, low, up)
+        if not ends:
             return Terms(loss, slopes, least_margin, -(low + up))
-        parts = tuple(weights * each for each in (found.low_low, found.low_up, found.up_up))
-        curvature = parts[0] + 2.0 * parts[1] + parts[2]
-        curvatures = self.cells.second_sums(codes, groups, *parts)
-        return Terms(loss, slopes, least_margin, -(low + up), curvature, parts, curvatures)
+        low_low, low_up, up_up = ends = tuple(weights * each for each in ends)
+        curvatures = self.cells.second_sums(codes, groups, *ends)
+        return Terms(loss, slopes, least_margin, -(low + up), low_low + 2.0 * low_up + up_up, ends, curvatures)
 
     def _losses(self, a: Array, b: Array, codes: Array, thresholds: FloatArray, order: int) -> IntervalTerms:
         low, up = self.ends(thresholds)

@@ -420,12 +420,11 @@ class CloseFar(Likelihood):
     is_plain = True
     has_tangents = True
     separates: ClassVar[bool] = True
+    has_threshold: ClassVar[bool] = True
 
     def __init__(self, noise: Noise, signs: Array, weights: Array) -> None:
-        self.noise = noise
-        self.signs = signs
-        self.weights = weights
-        self.least = np.zeros(1)
+        self.noise, self.signs, self.weights = noise, signs, weights
+        self.least = np.zeros(int(self.has_threshold))
         self.row_arrays = (signs, weights)
 
     def pointwise(self, margin: Array, *rest: Array, order: int) -> tuple[Array, ...]:
@@ -620,7 +619,4 @@ class Compared(CloseFar):
     """
 
     is_plain = False
-
-    def __init__(self, noise: Noise, signs: Array, weights: Array) -> None:
-        super().__init__(noise, signs, weights)
-        self.least = np.empty(0)
+    has_threshold = False

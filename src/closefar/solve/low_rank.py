@@ -662,19 +662,22 @@ class LowRank(Solver):
 
     def _end(self, memory: _Memory, bound: float) -> State:
         """End where nothing more can be proven."""
-        place = self.exact.at(memory.place.factor, memory.place.thresholds, 1e-15)
-        memory = replace(memory, factored=self.exact, place=place)
-        return replace(_state(memory, bound), stuck=True, squared=place.squared)
+        memory = self._exactly(memory)
+        return replace(_state(memory, bound), stuck=True, squared=memory.place.squared)
 
     def _in_double(self, memory: _Memory, bound: float) -> State:
         """Continue in double precision, or end there."""
         if memory.factored is self.exact:
             return _state(memory, bound)
-        place = self.exact.at(memory.place.factor, memory.place.thresholds, 1e-15)
-        memory = replace(memory, factored=self.exact, place=place)
-        if place.value - bound <= self.tol:
-            return replace(_state(memory, bound), squared=place.squared)
+        memory = self._exactly(memory)
+        if memory.place.value - bound <= self.tol:
+            return replace(_state(memory, bound), squared=memory.place.squared)
         return _state(replace(memory, gradient=None), bound)
+
+    def _exactly(self, memory: _Memory) -> _Memory:
+        """The same place in double precision."""
+        place = self.exact.at(memory.place.factor, memory.place.thresholds, 1e-15)
+        return replace(memory, factored=self.exact, place=place)
 
 
 def _direction(memory: _Memory, gradient: FloatArray) -> tuple[FloatArray, Steps]:
