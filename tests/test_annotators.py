@@ -312,8 +312,8 @@ def graded_problem(n_levels=3, n_groups=4, seed=0, comparisons=0):
 
 def flips_of(kind, n_groups):
     if kind == "each":
-        return RateOfEach(np.linspace(0.0, 0.9, n_groups + 1), 0.1, 500.0)
-    return SharedRate(0.2) if kind == "shared" else SideRates(0.15, 0.05)
+        return RateOfEach(np.append(np.linspace(0.0, 0.9, n_groups + 1), 0.1), 500.0)
+    return SharedRate(np.array([0.2])) if kind == "shared" else SideRates(np.array([0.15, 0.05]))
 
 
 @pytest.mark.parametrize("noise", sorted(NOISES))
@@ -337,7 +337,7 @@ def test_derivatives_agree_with_finite_differences(noise, kind, n_levels, compar
 
 def test_of_two_levels_the_curvature_is_the_fisher_information():
     source, graded, theta = graded_problem(2, 0)
-    likelihood = FlippedGraded(graded, SharedRate(0.3))
+    likelihood = FlippedGraded(graded, SharedRate(np.array([0.3])))
     objective = Objective(source, likelihood, Passes())
     squared = objective.quadratic_forms(np.eye(3))
     found = objective.evaluate(squared, theta, order=2).curvature.distance
@@ -374,7 +374,7 @@ def test_shared_answers_at_random_of_two_levels_are_flips():
     options = Options(alpha=0.0, rank=None, has_constant=False, solver="auto", tol=1e-7, max_iter=200)
     solution, flipped = solve_with_flips(
         Objective(rows, graded, Passes()),
-        FlippedGraded(graded, SharedRate(0.0)),
+        FlippedGraded(graded, SharedRate(np.zeros(1))),
         options,
         estimate=True,
         rng=rng,
@@ -434,3 +434,13 @@ def test_careless_annotators_are_found_beside_many_who_answer_at_random():
     table = cf.LinearMetricLearner(**PAPER).fit(data.tuples, labels, annotators=data.annotators).annotators_
     found = {name for name, verdict in zip(table.names, table.verdicts, strict=True) if "random" in str(verdict)}
     assert found == set(names[: careless + at_random])
+
+
+def test_annotators_have_rates_of_their_own_around_a_centre_too():
+    data = cf.datasets.make_pairs(800, 3, random_state=0)
+    who = np.repeat(["ann", "bea", "cem", "dag"], 200)
+    answers = np.where(who == "dag", np.random.default_rng(0).choice([-1, 1], 800), data.labels)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.05, prior="euclidean")
+    rates = learner.fit(data.pairs, answers, annotators=who).annotators_.flip_rates
+    assert rates[:3].max() < 0.1
+    assert rates[3] > 0.35

@@ -312,7 +312,7 @@ def test_a_start_is_the_metric_in_the_coordinates_of_the_rows(monkeypatch, thres
         seen.append((objective, start))
         return solve(objective, options, start=start, **more)
 
-    monkeypatch.setattr("closefar.fitting.problem.solve", spy)
+    monkeypatch.setattr("closefar.solve.solve", spy)
     root = np.random.default_rng(0).standard_normal((4, 2))
     fit(JUDGEMENTS, Settings(**PAPER), start=Metric.from_factor(root, threshold, origin=np.zeros(4)))
     ((objective, start),) = seen

@@ -14,7 +14,7 @@ from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Objective, Options, Outcome, Passes
 from closefar.solve import flips as flipped
 from closefar.solve.certificate import Certificate
-from closefar.solve.flips import Alternating, FlippedCloseFar, best_flip_rate, best_two_rates
+from closefar.solve.flips import Alternating, FlipAnswers, FlippedCloseFar, SharedRate, best_two_rates
 from closefar.solve.loop import Ending, RunLimits
 from paper.synthetic import paper_pairs
 from paper_estimator import PAPER
@@ -25,6 +25,11 @@ def flipped_pairs(n=4000, d=4, rate=0.1, seed=0, noise=None, wrong_share=None):
     data = cf.datasets.make_pairs(n, d, rank=2, noise=noise, wrong_share=wrong_share, random_state=seed)
     flips = np.random.default_rng(seed).random(n) < rate
     return data.pairs[:, 0] - data.pairs[:, 1], np.where(flips, -data.labels, data.labels), data
+
+
+def best_flip_rate(rows, right, weights):
+    answers = FlipAnswers(rows, right, None, weights, None, 2, 0)
+    return SharedRate(np.zeros(1)).best(answers).flip_rate(2)
 
 
 @pytest.fixture(params=sorted(NOISES))
@@ -327,11 +332,10 @@ def test_after_an_interrupt_of_the_climb_the_last_step_is_brief(alpha, record):
 
 @pytest.mark.parametrize(("bound", "said"), [(0.598, "the proven gap is 2.0e-03"), (0.0, "no gap is proven yet")])
 def test_after_an_interrupt_a_gap_is_named_where_it_is_proven(bound, said):
-    options = Options(alpha=0.0, rank=None, has_constant=False, solver="auto", tol=1e-6, max_iter=100)
     convex = Certificate(0.5, 2e-3, True, Outcome.CONVERGED, "near.", 9.0, 0.6, bound, 0.0, False)
     advice = f"the fit was interrupted; {said}. The metric is usable."
     expected = replace(convex, converged=False, outcome=Outcome.INTERRUPTED, advice=advice)
-    assert flipped._interrupted(convex, options) == expected
+    assert flipped._interrupted(convex) == expected
 
 
 # Flips that depend on the side

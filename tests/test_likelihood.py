@@ -8,8 +8,8 @@ from closefar.noise import NOISES
 from closefar.rows import Differences, source
 from closefar.solve import CloseFar
 from closefar.solve import likelihood as likelihoods
-from closefar.solve.flips import FlippedCloseFar, SoftCloseFar, _undecided, best_flip_rate
-from closefar.solve.likelihood import Likelihood, Terms
+from closefar.solve.flips import FlipAnswers, FlippedCloseFar, SharedRate, SoftCloseFar, _undecided
+from closefar.solve.likelihood import Terms, _Store
 
 N = 400
 RNG = np.random.default_rng(0)
@@ -115,14 +115,14 @@ def test_second_derivatives_in_several_thresholds_are_put_together(rng):
         return Terms(0.0, np.zeros(2), 0.0, np.zeros(size), rng.uniform(size=size), crosses, rng.uniform(size=(2, 2)))
 
     parts = [terms(3), terms(1), terms(2)]
-    joined = Likelihood.curvature(CloseFar(NOISES["normal"], SIGNS, WEIGHTS), ROWS, parts)
-    np.testing.assert_array_equal(joined.distance, np.concatenate([part.curvature for part in parts]))
+    joined = _Store(ROWS, None, 2).joined(parts)
+    np.testing.assert_array_equal(joined.curvature, np.concatenate([part.curvature for part in parts]))
     np.testing.assert_array_equal(joined.crosses, np.hstack([part.crosses for part in parts]))
     np.testing.assert_allclose(
-        joined.thresholds, parts[0].curvatures + parts[1].curvatures + parts[2].curvatures, rtol=1e-15
+        joined.curvatures, parts[0].curvatures + parts[1].curvatures + parts[2].curvatures, rtol=1e-15
     )
     with pytest.raises(ValueError, match="zip"):
-        Likelihood.curvature(CloseFar(NOISES["normal"], SIGNS, WEIGHTS), ROWS, [terms(3), terms(3, n_crosses=1)])
+        _Store(ROWS, None, 2).joined([terms(3), terms(3, n_crosses=1)])
 
 
 def test_weights_and_trend(likelihood):
@@ -307,6 +307,11 @@ def test_without_a_least_it_may_be_negative(noise):
 # Flips
 
 
+def best_flip_rate(rows, right, weights):
+    answers = FlipAnswers(rows, right, None, weights, None, 2, 0)
+    return SharedRate(np.zeros(1)).best(answers).flip_rate(2)
+
+
 def test_best_flip_rate_is_the_maximum(noise):
     right = noise.cdf(np.random.default_rng(1).normal(1.0, 3.0, N))
 
@@ -331,7 +336,8 @@ def test_the_best_rate_at_given_distances(noise):
     plain = FlippedCloseFar(noise, SIGNS, WEIGHTS, 0.0)
     rate = plain.with_best_rates(ROWS, SQUARED, TAU).flip_rate
     losses = [
-        evaluate(plain.with_rates(np.array([r])), order=1).loss for r in (rate, max(rate - 0.01, 0.0), rate + 0.01)
+        evaluate(plain.with_rates(np.array([2.0 * r])), order=1).loss
+        for r in (rate, max(rate - 0.01, 0.0), rate + 0.01)
     ]
     assert losses[0] == min(losses)
     assert rate == pytest.approx(best_flip_rate(ROWS, noise.cdf(SIGNS * (SQUARED - 2.9)), WEIGHTS), abs=1e-15)

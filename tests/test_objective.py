@@ -10,7 +10,7 @@ from closefar import packed
 from closefar.noise import NOISES
 from closefar.rows import Differences, blocks, source, unit_free
 from closefar.solve import CloseFar, Objective, Passes
-from closefar.solve.likelihood import FullCurvature
+from closefar.solve.likelihood import Curvature
 
 N, D, K = 1500, 5, 3
 FACTOR = 0.6 * np.random.default_rng(1).standard_normal((D, K))
@@ -118,7 +118,7 @@ def test_the_dense_hessian_is_the_product_in_every_direction(objective):
 
 def test_curvature_of_a_margin_is_that_of_any_loss(objective):
     curvature = objective.loss_and_gradient(MATRIX, TAU)[0].curvature
-    plain = FullCurvature(curvature.distance, curvature.crosses, curvature.thresholds)
+    plain = Curvature(curvature.distance, curvature.crosses, curvature.thresholds)
     close(objective.hessian(plain), objective.hessian(curvature))
     step, shift = symmetric(8), np.array([-0.4])
     product, expected = (objective.hessian_product(step, shift, each) for each in (plain, curvature))
@@ -135,7 +135,7 @@ def test_curvature_with_any_number_of_thresholds(n_thresholds, monkeypatch):
     distance, crosses = rng.uniform(0.1, 2.0, 150), rng.standard_normal((n_thresholds, 150))
     curvatures = rng.standard_normal((n_thresholds, n_thresholds))
     curvatures = curvatures + curvatures.T
-    curvature = FullCurvature(distance, tuple(crosses), curvatures)
+    curvature = Curvature(distance, tuple(crosses), curvatures)
     forms = np.array([packed.pack(np.outer(row, row)) for row in rows_of(objective)])
     border = crosses @ forms
     expected = np.block([[forms.T @ (distance[:, None] * forms), border.T], [border, curvatures]])

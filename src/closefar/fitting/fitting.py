@@ -175,7 +175,7 @@ def _fit_once(
     coordinates = prepared.coordinates
     state = None if start is None else prepared.state_at(start, settings)
     noise, prepared, state = with_comparison_noise(prepared, settings, state)
-    solved, choice = prepared.solve(settings, state)
+    solved, choice = prepared.minimise(settings, state)
     fitted, is_separable = prepared, solved.solution.certificate.outcome is Outcome.SEPARABLE
     if is_separable and judgements.n_columns >= _WIDE_MARGIN_COLUMNS and not settings.fit_origin:
         solved, fitted = _with_better_margin(prepared, settings, solved)
@@ -228,7 +228,7 @@ def _with_better_margin(
     """
     blended = UnitFreeProblem.of(prepared.judgements, settings, finds_null=False, blend=_MARGIN_BLEND)
     limited = settings.but(max_iter=min(int(settings.max_iter), _MARGIN_STEPS * solved.solution.n_iter))
-    other, _ = blended.solve(limited, None)
+    other, _ = blended.minimise(limited, None)
     n_passes = solved.solution.certificate.n_passes + other.solution.certificate.n_passes
     is_better = other.solution.certificate.outcome is Outcome.SEPARABLE
     best, where = (other, blended) if is_better else (solved, prepared)
@@ -483,13 +483,13 @@ def find_enormous(source: BlockRows, judgements: Judgements, enormous: IndexArra
     row_numbers = judgements.numbers_of(close[_are_long(source, close)]) if len(close) else close
     if len(row_numbers) == 0:
         return []
-    named = ", ".join(map(str, row_numbers[:_MOST_COLUMNS_NAMED].tolist()))
-    more = f" and {len(row_numbers) - _MOST_COLUMNS_NAMED} more" if len(row_numbers) > _MOST_COLUMNS_NAMED else ""
-    rows, are, it = ("row", "is", "it") if len(row_numbers) == 1 else ("rows", "are", "they")
+    named = _first_of(row_numbers.tolist())
+    rows, are, alone, it = ("rows", "are", "they alone determine", "them")
+    if len(row_numbers) == 1:
+        rows, are, alone, it = ("row", "is", "it alone determines", "it")
     return [
-        f"{rows} {named}{more}, labelled close, {are} more than {ENORMOUS:,.0f} times as long as a typical difference, "
-        f"so {it} alone determine{'s' if it == 'it' else ''} what is learned in that direction. Check the units, or "
-        f"leave {'it' if it == 'it' else 'them'} out."
+        f"{rows} {named}, labelled close, {are} more than {ENORMOUS:,.0f} times as long as a typical difference, "
+        f"so {alone} what is learned in that direction. Check the units, or leave {it} out."
     ]
 
 
@@ -510,9 +510,13 @@ def name_columns(names: Sequence[str], direction: FloatArray) -> str:
     involved = [index for index in np.argsort(-np.abs(direction), kind="stable") if abs(direction[index]) >= _INVOLVED]
     if len(involved) == 1:
         return f"column {names[involved[0]]!r}"
-    named = ", ".join(repr(names[index]) for index in involved[:_MOST_COLUMNS_NAMED])
-    more = f" and {len(involved) - _MOST_COLUMNS_NAMED} more" if len(involved) > _MOST_COLUMNS_NAMED else ""
-    return f"a combination of the columns {named}{more}"
+    return f"a combination of the columns {_first_of([names[index] for index in involved])}"
+
+
+def _first_of(named: Sequence[Any]) -> str:
+    """The first of some columns or rows, and how many there are besides."""
+    more = f" and {len(named) - _MOST_COLUMNS_NAMED} more" if len(named) > _MOST_COLUMNS_NAMED else ""
+    return ", ".join(map(repr, named[:_MOST_COLUMNS_NAMED])) + more
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -678,15 +682,12 @@ def find_undetermined_rates(solved: Solved, settings: Settings) -> list[str]:
     gain = plain.certificate.loss - solved.solution.certificate.loss
     if 2.0 * judgements.total_weight * gain > float(chi2.isf(_SIDE_RATES_SIGNIFICANT, 2)):
         return []
-    return [
+    said = (
         f"the labels hardly determine the two flip rates, {rates[0]:.2g} of close pairs called far and {rates[1]:.2g} "
         "of far pairs called close: they are hardly more likely than without flips. Label more pairs far from the "
         "threshold, on both sides, or set "
-        + setting(flip_rate="estimate")
-        + " (one rate for both) or "
-        + setting(flip_rate=0)
-        + "."
-    ]
+    )
+    return [said + setting(flip_rate="estimate") + " (one rate for both) or " + setting(flip_rate=0) + "."]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -808,26 +809,6 @@ class _Slopes(NamedTuple):
     as_expected: FloatArray
     is_constant: BoolArray
 
-    @property
-    def from_random(self) -> FloatArray:
-        """How many standard errors the slope is above that of answers at random."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.nan_to_num(self.values / self.at_random)
-
-    @property
-    def from_expected(self) -> FloatArray:
-        """How many standard errors the slope is above that of expected answers."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.nan_to_num((self.values - 1.0) / self.as_expected)
-
-    @property
-    def log_odds(self) -> FloatArray:
-        """How much more probable the slope is if answers are at random than if they are as expected."""
-        random, expected = (self.at_random, 0.0), (self.as_expected, 1.0)
-        first, second = (-np.log(error) - 0.5 * ((self.values - at) / error) ** 2 for error, at in (random, expected))
-        odds: FloatArray = first - second
-        return odds
-
 
 def _slopes(answers: _Answers, beyond: FloatArray) -> _Slopes:
     """Regress answers on those expected, given by the probabilities of at least level 1, 2, and so on."""
@@ -854,7 +835,9 @@ def _sharp_slopes(answers: _Answers, noise: Noise, squared: FloatArray, threshol
     for times in _SHARPER:
         beyond = _expected(answers, noise, times * squared, times * thresholds)
         slopes = _slopes(answers, beyond)
-        informs = slopes.from_random > _limit(answers.n_annotators) if informs is None else informs
+        if informs is None:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                informs = np.nan_to_num(slopes.values / slopes.at_random) > _limit(answers.n_annotators)
         least = np.column_stack([np.ones(len(beyond)), beyond, np.zeros(len(beyond))])
         probability = np.maximum(least[at, levels] - least[at, levels + 1], np.finfo(float).tiny)
         likelihood = float(answers.sums(np.log(probability))[informs].sum())
@@ -874,40 +857,39 @@ def _limit(n: int) -> float:
 
 def _verdicts(slopes: _Slopes, unlike_most: FloatArray, counts: FloatArray) -> list[AnnotatorVerdict]:
     """A verdict on each; `unlike_most` is 1 for a strict, -1 for a lenient annotator, 0 for the others."""
-    n = len(slopes.values)
-    limit, from_random, from_expected = _limit(n), slopes.from_random, slopes.from_expected
+    n, values, verdict = len(counts), slopes.values, AnnotatorVerdict
+    limit = _limit(n)
     with np.errstate(invalid="ignore", divide="ignore"):
-        are_random = slopes.log_odds > math.log(_RANDOM_ODDS * n)
-    found = []
-    for place in range(n):
-        if counts[place] < _FEWEST_ANSWERS:
-            found.append(AnnotatorVerdict.TOO_FEW)
-        elif slopes.is_constant[place]:
-            is_odd = from_expected[place] < -limit
-            found.append(AnnotatorVerdict.ALWAYS_THE_SAME if is_odd else AnnotatorVerdict.TOO_FEW)
-        elif from_random[place] < -limit and slopes.values[place] < _REVERSED_SLOPE:
-            found.append(AnnotatorVerdict.THE_OTHER_WAY_ROUND)
-        elif from_random[place] <= limit:
-            found.append(AnnotatorVerdict.AT_RANDOM if are_random[place] else AnnotatorVerdict.TOO_FEW)
-        elif from_expected[place] < -limit and slopes.values[place] < _INFORMATIVE_SLOPE:
-            found.append(AnnotatorVerdict.OFTEN_AT_RANDOM)
-        else:
-            kinds = {1: AnnotatorVerdict.STRICTER, -1: AnnotatorVerdict.MORE_LENIENT, 0: AnnotatorVerdict.TYPICAL}
-            found.append(kinds[int(unlike_most[place])])
-    return found
+        from_random = np.nan_to_num(values / slopes.at_random)
+        from_expected = np.nan_to_num((values - 1.0) / slopes.as_expected)
+        # How much more probable the slope is if answers are at random than if they are as expected.
+        odds = -np.log(slopes.at_random) - 0.5 * (values / slopes.at_random) ** 2
+        odds -= -np.log(slopes.as_expected) - 0.5 * ((values - 1.0) / slopes.as_expected) ** 2
+        are_random = odds > math.log(_RANDOM_ODDS * n)
+    cases = (  # the first that holds counts
+        (counts < _FEWEST_ANSWERS, verdict.TOO_FEW),
+        (slopes.is_constant & (from_expected < -limit), verdict.ALWAYS_THE_SAME),
+        (slopes.is_constant, verdict.TOO_FEW),
+        ((from_random < -limit) & (values < _REVERSED_SLOPE), verdict.THE_OTHER_WAY_ROUND),
+        ((from_random <= limit) & are_random, verdict.AT_RANDOM),
+        (from_random <= limit, verdict.TOO_FEW),
+        ((from_expected < -limit) & (values < _INFORMATIVE_SLOPE), verdict.OFTEN_AT_RANDOM),
+        (unlike_most > 0.0, verdict.STRICTER),
+        (unlike_most < 0.0, verdict.MORE_LENIENT),
+        (np.ones(n, dtype=bool), verdict.TYPICAL),
+    )
+    return [next(found for holds, found in cases if holds[place]) for place in range(n)]
 
 
 def same_pairs(data: object) -> IndexArray:
     """A number for each pair, the same for equal pairs, in either order of their points."""
     rows = pair_rows(data)
-    blocks = [np.ascontiguousarray(to_numpy(block).T) for _, block in rows.blocks()]
-    differences = np.concatenate(blocks) + 0.0
+    differences = np.concatenate([to_numpy(block).T for _, block in rows.blocks()]) + 0.0
     first = np.argmax(differences != 0.0, axis=1)
     signs = np.sign(differences[np.arange(len(differences)), first])
     turned = np.where(signs < 0.0, -1.0, 1.0)[:, None] * differences + 0.0  # without negative zeros
     lines = np.ascontiguousarray(turned).view(np.dtype((np.void, turned.itemsize * turned.shape[1])))
-    numbers: IndexArray = np.unique(lines.ravel(), return_inverse=True)[1]
-    return numbers
+    return np.unique(lines.ravel(), return_inverse=True)[1]
 
 
 def kappas(pairs: IndexArray, codes: IndexArray, who: IndexArray, n_annotators: int) -> FloatArray:

@@ -12,6 +12,7 @@ from array_api_compat import array_namespace
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi2
 
+from closefar import solve
 from closefar.arrays import Array, FloatArray, to_numpy
 from closefar.errors import setting
 from closefar.fitting.progress import Checkpoint, ShownSteps, display
@@ -23,30 +24,6 @@ from closefar.model.thresholds import one_rate
 from closefar.noise import FlipRate, Noise, label_losses, with_flips
 from closefar.packed import packed_size
 from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, second_moment, unit_free
-from closefar.solve import (
-    Centred,
-    CentredFlips,
-    CloseFar,
-    Compared,
-    Flipped,
-    FlippedCloseFar,
-    FlippedGraded,
-    Graded,
-    Likelihood,
-    Objective,
-    Options,
-    Outcome,
-    Passes,
-    RateOfEach,
-    SharedRate,
-    SideRates,
-    Solution,
-    State,
-    psd_factor,
-    solve,
-    solve_with_flips,
-    supervisor,
-)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The likelihood of judgements, by their kind.
@@ -66,7 +43,7 @@ def likelihood_of(
     price: float = 0.0,
     width: float = np.inf,
     turned: Collection[Kind] = (),
-) -> Likelihood:
+) -> solve.Likelihood:
     """Return the likelihood of judgements whose rows these are, in the order of `judged_rows`.
 
     `lengths` are those of a centre (`Centred`), `price` is that of its multiple, and `width` that of the prior on
@@ -78,15 +55,15 @@ def likelihood_of(
     if is_plain(judgements) or (is_compared and judgements.annotators is None):
         signs = judgements.signs_in(rows)
         signs = -signs if judgements.kind in turned else signs
-        found: Likelihood = (Compared if is_compared else CloseFar)(noise, signs, shares)
+        found: solve.Likelihood = (solve.Compared if is_compared else solve.CloseFar)(noise, signs, shares)
     else:
         n_levels, codes, groups = judgements.n_levels, judgements.codes_in(rows), judgements.annotators
         if turned:
             codes = rows.map(partial(_turned, n_levels=n_levels, turned=turned), codes)
         precision = 1.0 / (width**2 * judgements.total_weight)
         of_groups = () if groups is None else (judgements.groups_in(rows), len(groups.names), precision)
-        found = Graded(noise, codes, shares, n_levels, *of_groups)
-    return found if lengths is None else Centred(found, lengths, price)
+        found = solve.Graded(noise, codes, shares, n_levels, *of_groups)
+    return found if lengths is None else solve.Centred(found, lengths, price)
 
 
 def _turned(codes: Array, n_levels: int, turned: Collection[Kind]) -> Array:
@@ -100,7 +77,7 @@ def _turned(codes: Array, n_levels: int, turned: Collection[Kind]) -> Array:
 # The same likelihood with the flips that settings ask for.
 
 
-def flipped_likelihood(likelihood: Likelihood, settings: Settings, total_weight: float) -> Flipped | None:
+def flipped_likelihood(likelihood: solve.Likelihood, settings: Settings, total_weight: float) -> solve.Flipped | None:
     """The likelihood of the same judgements with flips, at the known rates or at zero; None without flips.
 
     `total_weight` is the sum of the weights of the judgements before they were divided by it.
@@ -108,22 +85,22 @@ def flipped_likelihood(likelihood: Likelihood, settings: Settings, total_weight:
     rate = settings.known_flip_rate
     if rate == 0.0:
         return None
-    if isinstance(likelihood, Centred):
+    if isinstance(likelihood, solve.Centred):
         inner = flipped_likelihood(likelihood.inner, settings, total_weight)
-        return CentredFlips(inner, likelihood.lengths, likelihood.price)
+        return solve.CentredFlips(inner, likelihood.lengths, likelihood.price)
     one, two = (0.0, rate) if isinstance(rate, tuple) else (rate or 0.0, (0.0, 0.0))  # where the search begins
-    if isinstance(likelihood, Compared):  # comparisons beside no pairs at all, whose codes are 1 and 2
-        graded = Graded(likelihood.noise, (3.0 - likelihood.signs) * 0.5, likelihood.weights, n_levels=1)
-        return FlippedGraded(graded, SharedRate.of(one, 1))
-    if isinstance(likelihood, CloseFar):
+    if isinstance(likelihood, solve.Compared):  # comparisons beside no pairs at all, whose codes are 1 and 2
+        graded = solve.Graded(likelihood.noise, (3.0 - likelihood.signs) * 0.5, likelihood.weights, n_levels=1)
+        return solve.FlippedGraded(graded, solve.SharedRate.of(one, 1))
+    if isinstance(likelihood, solve.CloseFar):
         start: FlipRate = two if settings.has_two_rates else one
-        return FlippedCloseFar(likelihood.noise, likelihood.signs, likelihood.weights, start)
-    assert isinstance(likelihood, Graded)
+        return solve.FlippedCloseFar(likelihood.noise, likelihood.signs, likelihood.weights, start)
+    assert isinstance(likelihood, solve.Graded)
     if settings.has_two_rates:
-        return FlippedGraded(likelihood, SideRates(*two))
+        return solve.FlippedGraded(likelihood, solve.SideRates(np.array(two)))
     if rate is None and likelihood.n_groups > 0:
-        return FlippedGraded(likelihood, RateOfEach.none(likelihood.n_groups, total_weight))
-    return FlippedGraded(likelihood, SharedRate.of(one, likelihood.n_levels))
+        return solve.FlippedGraded(likelihood, solve.RateOfEach.none(likelihood.n_groups, total_weight))
+    return solve.FlippedGraded(likelihood, solve.SharedRate.of(one, likelihood.n_levels))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -177,18 +154,18 @@ class Strictness:
 class _Found:
     """A solution for one width, with what it is a solution of."""
 
-    objective: Objective
-    solution: Solution
-    flipped: Flipped | None
+    objective: solve.Objective
+    solution: solve.Solution
+    flipped: solve.Flipped | None
 
     @property
     def thresholds(self) -> FloatArray:
         """The thresholds and the strictness of each annotator."""
         found = self.solution.thresholds
-        return found[:-1] if isinstance(self.objective.likelihood, Centred) else found
+        return found[:-1] if isinstance(self.objective.likelihood, solve.Centred) else found
 
     @property
-    def state(self) -> State:
+    def state(self) -> solve.State:
         """The state from which to go on, with flip rates if there are any."""
         return replace(self.solution.state, rates=None if self.flipped is None else self.flipped.rates)
 
@@ -203,7 +180,7 @@ class _Found:
             _, second = here.scale_derivatives(squared, 1.0, thresholds)
         else:
             second = here.hessian(here.evaluate(squared, thresholds, order=2).curvature)
-        if isinstance(here.likelihood, Centred):  # its multiple is a part of M
+        if isinstance(here.likelihood, solve.Centred):  # its multiple is a part of M
             second = np.roll(second, 1, axis=(0, 1))
         return total_weight * _without_others(second, len(self.thresholds))
 
@@ -355,9 +332,9 @@ class Solved:
 
     rows: Rows
     judgements: Judgements
-    solution: Solution
+    solution: solve.Solution
     noise: Noise
-    flipped: Flipped | None = None
+    flipped: solve.Flipped | None = None
     annotated: Strictness | None = None
 
     @property
@@ -385,8 +362,7 @@ class Solved:
         """The mean of -log P of all judgements, flips included, with all penalties."""
         if self.flipped is None:
             return self.solution.certificate.objective
-        penalty = self.flipped.flips.penalty() if isinstance(self.flipped, FlippedGraded) else 0.0
-        return self.solution.history[-1].objective + penalty
+        return self.solution.history[-1].objective + self.flipped.flips.penalty()
 
     @property
     def slope_in_comparison_noise(self) -> float:
@@ -408,10 +384,8 @@ class Solved:
         if is_plain(judgements):  # exact, where a probability would be too small for a number
             of_labels = partial(_label_losses, noise=self.noise, threshold=self.threshold, flip_rate=self.flip_rate)
             return rows.map(of_labels, squared, judgements.signs_in(rows))
-        if self.flipped is None:
-            probability = likelihood_of(judgements, rows, self.noise).right
-        else:
-            probability = self.flipped.probabilities
+        plain = likelihood_of(judgements, rows, self.noise).right
+        probability = plain if self.flipped is None else self.flipped.probabilities
         return rows.map(_neg_log, probability(rows, squared, self.solution.thresholds))
 
     def statistics(self, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
@@ -447,8 +421,7 @@ def _sums_of_margins(
     if weights is None:
         n = float(margin.shape[0])
         return np.array([n, n, *(float(xp.sum(each)) for each in statistics)])
-    sums = (float(xp.vecdot(weights, each)) for each in (xp.ones_like(rarer), weights, *statistics))
-    return np.array(list(sums))
+    return np.array([float(xp.vecdot(weights, each)) for each in (xp.ones_like(rarer), weights, *statistics)])
 
 
 def most_likely(solved: dict[str, Solved]) -> NoiseChoice:
@@ -547,22 +520,22 @@ class UnitFreeProblem:
             factor = factor_in_rows(self.rows, self.source, self.judgements.shares_in(self.source), metric.factor)
         return factor
 
-    def likelihood(self, noise: Noise, width: float = np.inf) -> Likelihood:
+    def likelihood(self, noise: Noise, width: float = np.inf) -> solve.Likelihood:
         return likelihood_of(self.judgements, self.rows, noise, lengths=self.lengths, price=self.price, width=width)
 
-    def solve(self, settings: Settings, state: State | None) -> tuple[Solved, NoiseChoice | None]:
+    def minimise(self, settings: Settings, state: solve.State | None) -> tuple[Solved, NoiseChoice | None]:
         """The solution for the given noise or, of several, for the one with the highest likelihood."""
         solved: dict[str, Solved] = {}
         for noise in settings.candidates:
-            if solved and supervisor().timed_out:
+            if solved and solve.supervisor().timed_out:
                 break
-            solved[noise.name] = self._solve(noise, settings, state)
+            solved[noise.name] = self._minimise(noise, settings, state)
         if len(solved) == 1:
             return solved[settings.candidates[0].name], None
         choice = most_likely(solved)
         return solved[choice.name], choice
 
-    def _solve(self, noise: Noise, settings: Settings, start: State | None) -> Solved:
+    def _minimise(self, noise: Noise, settings: Settings, start: solve.State | None) -> Solved:
         """Return the solution with the flip rates; it includes the centre that a penalty shrinks to."""
         keep = None
         if self.checkpoint is not None:
@@ -571,12 +544,12 @@ class UnitFreeProblem:
             has_begun = last is not None and (last.rates is not None or settings.known_flip_rate in (None, 0.0))
             start = last if has_begun else start
             keep = partial(self.checkpoint.keep, noise.name)
-        attempt, strictness = partial(self._attempt, noise, settings, ShownSteps(Passes(), keep)), None
+        attempt, strictness = partial(self._attempt, noise, settings, ShownSteps(solve.Passes(), keep)), None
         if self.judgements.annotators is None:
             found = attempt(start)
         else:
             found, strictness = self._with_strictness(attempt, noise, settings, start)
-        flipped = found.flipped.inner if isinstance(found.flipped, CentredFlips) else found.flipped
+        flipped = found.flipped.inner if isinstance(found.flipped, solve.CentredFlips) else found.flipped
         return Solved(self.rows, self.judgements, self.with_centre(found.solution), noise, flipped, strictness)
 
     def _attempt(
@@ -584,24 +557,25 @@ class UnitFreeProblem:
         noise: Noise,
         settings: Settings,
         watch: ShownSteps,
-        start: State | None,
+        start: solve.State | None,
         width: float = np.inf,
-        options: Options | None = None,
+        options: solve.Options | None = None,
     ) -> _Found:
         """The solution, with the flips that the settings ask for; `start` may have flip rates to begin with."""
         options, likelihood, rng = options or settings.options, self.likelihood(noise, width), settings.rng()
         flipped = flipped_likelihood(likelihood, settings, self.judgements.total_weight)
-        objective = Objective(self.rows, likelihood, watch.passes)
+        objective = solve.Objective(self.rows, likelihood, watch.passes)
         if flipped is None:
-            return _Found(objective, solve(objective, options, rng=rng, watch=watch, start=start), None)
+            return _Found(objective, solve.solve(objective, options, rng=rng, watch=watch, start=start), None)
         if start is not None and start.rates is not None:
             flipped = flipped.with_rates(start.rates)
-        estimate = settings.estimates_flips
-        found = solve_with_flips(objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start)
+        found = solve.solve_with_flips(
+            objective, flipped, options, estimate=settings.estimates_flips, rng=rng, watch=watch, start=start
+        )
         return _Found(objective, *found)
 
     def _with_strictness(
-        self, attempt: Callable[..., _Found], noise: Noise, settings: Settings, start: State | None
+        self, attempt: Callable[..., _Found], noise: Noise, settings: Settings, start: solve.State | None
     ) -> tuple[_Found, Strictness]:
         """Solve for the strictness of each annotator as well, with the width of its prior set or estimated.
 
@@ -615,8 +589,8 @@ class UnitFreeProblem:
             width = noise.std
             for _ in range(_MOST_WIDTH_ROUNDS):
                 found = attempt(start, width, options)
-                start, is_over = found.state, found.solution.certificate.outcome is Outcome.INTERRUPTED
-                if is_over or supervisor().timed_out:
+                start, is_over = found.state, found.solution.certificate.outcome is solve.Outcome.INTERRUPTED
+                if is_over or solve.supervisor().timed_out:
                     break
                 information = found.information(total)
                 told = _without_others(information, len(information) - n)
@@ -625,13 +599,14 @@ class UnitFreeProblem:
                 if abs(np.log(width / before)) < _WIDTH_ACCURACY:
                     break
         found = found if is_over else attempt(start, width)
-        flips, information = getattr(found.flipped, "flips", None), found.information(total)
+        flips = None if found.flipped is None else found.flipped.flips
+        information = found.information(total)
         # Few judgements may not determine the thresholds at all; strictness has a prior.
         errors = np.sqrt(np.diag(np.linalg.inv(_without_others(information, len(information) - n))))
-        shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
+        shares = flips.shares[:-1] if isinstance(flips, solve.RateOfEach) else None
         return found, Strictness(width, found.thresholds[n:], errors, shares)
 
-    def with_centre(self, solution: Solution) -> Solution:
+    def with_centre(self, solution: solve.Solution) -> solve.Solution:
         """Add the multiple of the centre to M, and take it out of the thresholds."""
         if self.centre is None:
             return solution
@@ -644,9 +619,9 @@ class UnitFreeProblem:
         """A factor of R + c M0, given one of R."""
         if self.centre is None or multiple == 0.0:
             return factor
-        return psd_factor(factor @ factor.T + multiple * (self.centre @ self.centre.T))
+        return solve.psd_factor(factor @ factor.T + multiple * (self.centre @ self.centre.T))
 
-    def state_at(self, metric: Metric, settings: Settings) -> State | None:
+    def state_at(self, metric: Metric, settings: Settings) -> solve.State | None:
         """A metric in these coordinates, for a solver to start from; None if an origin is learned."""
         if settings.fit_origin:
             return None
@@ -656,17 +631,17 @@ class UnitFreeProblem:
         thresholds = np.append(np.maximum(metric.thresholds, 0.0), strictness)
         matrix = factor @ factor.T
         if self.centre is None:
-            return State.at(matrix, *thresholds)
+            return solve.State.at(matrix, *thresholds)
         if isinstance(settings.prior, Metric):
-            return State.at(matrix, *thresholds, 0.0)
+            return solve.State.at(matrix, *thresholds, 0.0)
         k = len(matrix)
         least = max(float(np.linalg.eigvalsh(matrix)[0]), 0.0)
-        return State.at(matrix - least * np.eye(k), *thresholds, k * least)
+        return solve.State.at(matrix - least * np.eye(k), *thresholds, k * least)
 
 
 def with_comparison_noise(
-    prepared: UnitFreeProblem, settings: Settings, state: State | None
-) -> tuple[ComparisonNoise | None, UnitFreeProblem, State | None]:
+    prepared: UnitFreeProblem, settings: Settings, state: solve.State | None
+) -> tuple[ComparisonNoise | None, UnitFreeProblem, solve.State | None]:
     """The noise of comparisons among pairs, set or estimated, the rows with it, and a state close to the solution."""
     rows, latest = prepared.rows, state
     if prepared.judgements.comparisons is None or not isinstance(rows, LegRows):
@@ -682,15 +657,15 @@ def with_comparison_noise(
     precise = settings.but(tol=min(settings.tol, _PROFILE_SHARE / total), verbose=0)
     if prepared.judgements.annotators is not None and settings.known_width is None:
         # The prior stays the same, so that the values of the profile can be compared.
-        first, _ = prepared.solve(settings, state)
+        first, _ = prepared.minimise(settings, state)
         assert first.annotated is not None
         precise = precise.but(strictness_width=first.annotated.width)
         latest = first.solution.state if prepared.centre is None else None
 
     def loss_at(noise: float) -> tuple[float, float]:
         nonlocal latest
-        solved, _ = replace(prepared, rows=rows.with_scale(1.0 / noise)).solve(precise, latest)
-        if solved.solution.certificate.outcome is Outcome.INTERRUPTED:
+        solved, _ = replace(prepared, rows=rows.with_scale(1.0 / noise)).minimise(precise, latest)
+        if solved.solution.certificate.outcome is solve.Outcome.INTERRUPTED:
             raise KeyboardInterrupt  # what it has is no profile
         latest = solved.solution.state if prepared.centre is None else None
         return solved.risk, solved.slope_in_comparison_noise

@@ -267,11 +267,9 @@ class RankChoice:
 
     def __str__(self) -> str:
         columns = [("k", "d"), ("held-out loss", ".5f"), ("excess", ".5f"), ("std. error", ".5f"), ("accuracy", ".4f")]
-        lines = format_table(columns, [list(score) for score in self.table]).split("\n")
-        marked = [
-            line + (" *" if score.k == self.rank else "") for line, score in zip(lines[1:], self.table, strict=True)
-        ]
-        return "\n".join([lines[0], *marked])
+        head, *lines = format_table(columns, [list(score) for score in self.table]).split("\n")
+        marks = (" *" if score.k == self.rank else "" for score in self.table)
+        return "\n".join([head, *map("".join, zip(lines, marks, strict=True))])
 
 
 def compare_ranks(
@@ -465,13 +463,8 @@ def _problems(fit: Fit, close: Any, labels: _Labels, threshold: float, ratio: fl
         + ").fit(pairs, labels, comparisons=(X, y))."
     )
     if p_value < _SUSPICIOUS_P_VALUE and ratio > 1.0 and labels.fit_better_swapped:
-        return [
-            (
-                f"the labels fit better with close and far swapped. If {close!r} means far, set "
-                + setting(far_label=close)
-                + "."
-            )
-        ]
+        swapped = f"the labels fit better with close and far swapped. If {close!r} means far, set "
+        return [swapped + setting(far_label=close) + "."]
     if fit.is_separable:
         return [
             "the metric agrees with every comparison, so its scale is arbitrary, and with it the noise that the labels "

@@ -224,28 +224,17 @@ class Settings:
             rule = either(f"must be one of {list(words)} or a Metric", f"must be one of {', '.join(words)}")
             raise InvalidValueError("prior", rule, self.prior)
         if self.rank is not None and (isinstance(self.prior, Metric) or self.prior in CENTRES):
-            raise ValueError(
-                setting("rank")
-                + " must be None with "
-                + setting(prior=self.prior)
-                + ", which gives M full rank; got "
-                + setting(rank=self.rank)
-                + ". Use "
-                + setting(prior="zero")
-                + ", or leave the rank out."
-            )
+            given = setting("rank") + " must be None with " + setting(prior=self.prior)
+            given += ", which gives M full rank; got " + setting(rank=self.rank)
+            raise ValueError(given + ". Use " + setting(prior="zero") + ", or leave the rank out.")
 
     def _check_kind(self, judgements: Judgements) -> None:
         """Raise an error for settings that make no sense for these judgements."""
         has_two_sides, data = judgements.kind is Kind.CLOSE_FAR, judgements.data
         if not has_two_sides and self.has_two_rates:
-            raise ValueError(
-                f"two flip rates, of close and of far pairs, need close/far labels; got {judgements.kind} and "
-                + setting(flip_rate=self.flip_rate)
-                + ". Use "
-                + setting(flip_rate="estimate")
-                + "."
-            )
+            rule = f"two flip rates, of close and of far pairs, need close/far labels; got {judgements.kind} and "
+            given, remedy = setting(flip_rate=self.flip_rate), setting(flip_rate="estimate")
+            raise ValueError(rule + given + ". Use " + remedy + ".")
         found = [] if has_two_sides else [str(judgements.kind)]
         found += [] if judgements.annotators is None else ["annotators"]
         found += [] if judgements.comparisons is None else ["comparisons"]

@@ -1,8 +1,9 @@
 """From rows to a certified solution: likelihoods, the problem, solvers in one loop, and the certificate."""
 
-from closefar.solve.centre import Centred, CentredFlips
+from closefar.solve.centre import Centred
 from closefar.solve.certificate import Certificate, Outcome, advise_in_time
 from closefar.solve.flips import (
+    CentredFlips,
     Flipped,
     FlippedCloseFar,
     FlippedGraded,

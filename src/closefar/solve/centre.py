@@ -57,16 +57,13 @@ class Centred(Likelihood):
         )
         return found._replace(slopes=slopes, crosses=(*found.crosses, mixed), curvatures=curvatures)
 
-    def _join(self, source: RowSource, parts: Sequence[Terms], thresholds: FloatArray, order: int) -> Evaluation:
-        own = [_of_inner(part, order) for part in parts]
-        found: Evaluation = self.inner._join(source, own, thresholds[:-1], order)
-        slopes = np.append(found.slopes, self.price + sum(float(part.slopes[-1]) for part in parts))
-        loss = found.loss + self.price * float(thresholds[-1])
-        if order < 2 or found.second is None:
-            return replace(found, loss=loss, slopes=slopes)
-        mixed = source.join([part.crosses[-1] for part in parts])
-        border = np.sum([part.curvatures[-1] for part in parts if part.curvatures is not None], axis=0)
-        return replace(found, loss=loss, slopes=slopes, second=CentredCurvature(found.second, mixed, border))
+    def _evaluation(self, source: RowSource, found: Terms, thresholds: FloatArray) -> Evaluation:
+        own: Evaluation = self.inner._evaluation(source, _of_inner(found), thresholds[:-1])
+        slopes = np.append(own.slopes, self.price + float(found.slopes[-1]))
+        loss, second = own.loss + self.price * float(thresholds[-1]), own.second
+        if second is not None and found.curvatures is not None:
+            second = CentredCurvature(second, found.crosses[-1], found.curvatures[-1])
+        return replace(own, loss=loss, slopes=slopes, second=second)
 
     def made_feasible(self, thresholds: FloatArray) -> FloatArray:
         return np.append(self.inner.made_feasible(thresholds[:-1]), thresholds[-1])
@@ -110,29 +107,6 @@ class Centred(Likelihood):
         return squared + float(thresholds[-1]) * self.lengths
 
 
-class CentredFlips(Centred):
-    """The same of a likelihood with flips."""
-
-    def __init__(self, inner: Any, lengths: Array, price: float = 0.0) -> None:
-        super().__init__(inner, lengths, price)
-        self.flip_rate, self.rates = inner.flip_rate, inner.rates
-        self.has_several_starts, self.described = inner.has_several_starts, inner.described
-
-    def probabilities(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
-        return self.inner.probabilities(source, self._whole(squared, thresholds), thresholds[:-1])
-
-    def with_rates(self, rates: FloatArray) -> CentredFlips:
-        return CentredFlips(self.inner.with_rates(rates), self.lengths, self.price)
-
-    def with_best_rates(self, source: RowSource, squared: Array, thresholds: FloatArray) -> CentredFlips:
-        whole = self._whole(squared, thresholds)
-        return CentredFlips(self.inner.with_best_rates(source, whole, thresholds[:-1]), self.lengths, self.price)
-
-    def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Centred:
-        inner = self.inner.softened(source, self._whole(squared, thresholds), thresholds[:-1])
-        return Centred(inner, self.lengths, self.price)
-
-
 class CentredCurvature(Curvature):
     """The second derivatives of the inner likelihood, and those in c.
 
@@ -144,7 +118,8 @@ class CentredCurvature(Curvature):
         self.inner = inner
         self.mixed = mixed
         self.border = border
-        super().__init__(inner.distance, np.block([[inner.thresholds, border[:-1, None]], [border[None, :]]]))
+        self.distance = inner.distance
+        self.thresholds = np.block([[inner.thresholds, border[:-1, None]], [border[None, :]]])
 
     @property
     def crosses(self) -> tuple[Array, ...]:
@@ -184,11 +159,11 @@ class CentredCurvature(Curvature):
     _computed: tuple[RowSource, FloatArray] | None = None
 
 
-def _of_inner(part: Terms, order: int) -> Terms:
+def _of_inner(found: Terms) -> Terms:
     """The terms without those of c."""
-    found = part._replace(slopes=part.slopes[:-1])
-    if order < 2 or part.curvatures is None:
-        return found
-    own = part.curvatures[:-1, :-1]
-    has_own = own.shape[0] == own.shape[1]  # otherwise there is only the border
-    return found._replace(crosses=part.crosses[:-1], curvatures=own if has_own else None)
+    own = found._replace(slopes=found.slopes[:-1])
+    if found.curvatures is None:
+        return own
+    curvatures = found.curvatures[:-1, :-1]
+    has_own = curvatures.shape[0] == curvatures.shape[1]  # otherwise there is only the border
+    return own._replace(crosses=found.crosses[:-1], curvatures=curvatures if has_own else None)

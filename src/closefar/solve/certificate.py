@@ -81,7 +81,7 @@ class Certificate:
     @classmethod
     def without_fit(cls, outcome: Outcome, loss: float, rank: int) -> Certificate:
         """The certificate of a metric of that rank without its fit: a loss on some pairs, and no proof."""
-        advice = advise_outcome(outcome, gap=math.inf, is_proven=False, tol=0.0, rank=rank, max_iter=0)
+        advice = advise_outcome(outcome, gap=math.inf, is_proven=False, rank=rank)
         return cls(loss, math.inf, False, outcome, advice, 0.0, loss, -math.inf, 0.0, False)
 
     @property
@@ -95,9 +95,9 @@ def advise_outcome(
     *,
     gap: float,
     is_proven: bool,
-    tol: float,
-    rank: int | None,
-    max_iter: int,
+    tol: float = 0.0,
+    rank: int | None = None,
+    max_iter: int = 0,
     has_thresholds: bool = True,
 ) -> str:
     """State what an outcome means, and what to do; comparisons alone have no thresholds."""

@@ -92,7 +92,7 @@ class Fista(Solver):
         bound = state.bound
         if self.problem.alpha > 0.0:
             bound = max(bound, proven_bound(point, here.value))
-        new = _fista_state(here, bound, memory)
+        new = _fista_state(memory, bound)
         return self._certify(new) if residual <= last.certify_below * math.sqrt(smoothness) else new
 
     def approach(self, state: State, tol: float) -> State:
@@ -107,9 +107,7 @@ class Fista(Solver):
     def _begin(self, matrix: FloatArray, thresholds: FloatArray) -> State:
         here = self._settle(*self.problem.project(matrix), thresholds, accuracy=1e-6)
         certify_below = 0.3 * math.sqrt(max(self.tol, 1e-14))
-        return _fista_state(
-            here, 0.0, _FistaMemory(here, here.place, 1.0, 0.3, residual=1e-2, certify_below=certify_below)
-        )
+        return _fista_state(_FistaMemory(here, here.place, 1.0, 0.3, 1e-2, certify_below), 0.0)
 
     def _extrapolate(self, last: _FistaMemory, momentum: float, accuracy: float) -> _Iterate:
         """Extrapolate beyond the last step; z'Mz is linear in M, so this needs no pass over the data."""
@@ -137,10 +135,11 @@ class Fista(Solver):
         point = self.problem.known(exact.matrix, exact.thresholds, exact.evaluation)
         bound = max(state.bound, prove_bound(point, self.tol))
         memory = replace(memory, here=exact, certify_below=0.2 * memory.certify_below)
-        return replace(_fista_state(exact, bound, memory), stuck=memory.residual < 1e-12)
+        return replace(_fista_state(memory, bound), stuck=memory.residual < 1e-12)
 
 
-def _fista_state(here: _Iterate, bound: float, memory: _FistaMemory) -> State:
+def _fista_state(memory: _FistaMemory, bound: float) -> State:
+    here = memory.here
     return State(here.matrix, here.thresholds, here.value, bound, here.evaluation.least_margin, memory)
 
 
@@ -220,9 +219,7 @@ class SampledModel:
     def _move(self, matrix: FloatArray, image: FloatArray) -> Move:
         shift, corner = self._shift(matrix), self.curvature.thresholds
         linear = float(np.sum(self.point.gradient * matrix)) + float(shift @ self.point.slopes)
-        square = (
-            float(np.sum(matrix * image)) + 2.0 * float(shift @ self._across(matrix)) + float(shift @ corner @ shift)
-        )
+        square = float(np.sum(matrix * image) + shift @ (2.0 * self._across(matrix) + corner @ shift))
         return Move(matrix, shift, max(-linear - 0.5 * square, 0.0))
 
 
@@ -311,9 +308,7 @@ class Sampled(Solver):
             state = State.of(point, max(state.bound, self._prove(last.few, point, model)), last)
             if state.gap <= self.tol:
                 return self._polished(state, last.few, point) if self.tol <= _FINE_TOL else state
-        new = (
-            None if slow >= _MOST_SLOW_STEPS else self._search(last.point, move.matrix, move.thresholds, move.decrement)
-        )
+        new = None if slow >= _MOST_SLOW_STEPS else self._search(last.point, move)
         if new is None:
             return replace(self._plain.resume(state), bound=state.bound)
         return State.of(new, state.bound, _SampleMemory(last.few, new, move.decrement, slow))
@@ -361,12 +356,13 @@ class Sampled(Solver):
             point, decrement = new, move.decrement
         return State.of(point, bound, _SampleMemory(few, point, decrement))
 
-    def _search(self, point: Point, matrix: FloatArray, thresholds: FloatArray, decrement: float) -> Point | None:
+    def _search(self, point: Point, move: Move) -> Point | None:
         """Halve the step until the objective falls; None if the model is wrong."""
         length, rounding = 1.0, _OBJECTIVE_ROUNDING if self._near is self.problem else _FUSED_ROUNDING
         while length > 0.1:
-            new = self._passes(decrement).at(point.matrix + length * matrix, point.thresholds + length * thresholds)
-            if new.value <= point.value - 1e-4 * length * decrement + rounding:
+            matrix, thresholds = point.matrix + length * move.matrix, point.thresholds + length * move.thresholds
+            new = self._passes(move.decrement).at(matrix, thresholds)
+            if new.value <= point.value - 1e-4 * length * move.decrement + rounding:
                 return new
             length *= 0.5
         return None

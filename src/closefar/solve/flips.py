@@ -14,21 +14,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import minimize_scalar
 from scipy.special import xlog1py, xlogy
 
-from closefar.arrays import TINY, Array, BoolArray, FloatArray, like, sums_by, whole_numbers
-from closefar.noise import Noise, interval_losses
+from closefar.arrays import TINY, Array, FloatArray, like, sums_by, whole_numbers
+from closefar.noise import FlipRate, Noise, interval_losses
 from closefar.packed import packed_size
 from closefar.rows import RowSource
-from closefar.solve.centre import CentredFlips
+from closefar.solve.centre import Centred
 from closefar.solve.certificate import Certificate, Outcome, advise_outcome
 from closefar.solve.levels import Graded
-from closefar.solve.likelihood import CloseFar, Evaluation, Terms
+from closefar.solve.likelihood import CloseFar, Likelihood, Terms
 from closefar.solve.loop import Ending, FitStep, Recorder, RunLimits, Solver, State, Watch
 from closefar.solve.low_rank import Factor
 from closefar.solve.newton import Newton
@@ -44,23 +44,88 @@ _SLOPE_TOL = 1e-12  # a gain of the mean log-likelihood, or a length of a step, 
 LEAST_FLOOR = 1e-15  # of a label whose rate is zero, and whose probability may underflow far from the optimum
 
 
-class FlippedCloseFar(CloseFar):
+class Flipped(Likelihood):
+    """A likelihood of judgements of which some are flipped.
+
+    If the search for the rates `has_several_starts`, it may have several optima, and is begun at the best of some
+    points.
+    """
+
+    is_convex = False
+    has_several_starts: bool = True
+    flips: FlipRates
+    n_levels: int
+
+    @abstractmethod
+    def with_flips(self, flips: FlipRates) -> Flipped:
+        """The same with other flip rates."""
+
+    @abstractmethod
+    def answers(self, source: RowSource, right: Array) -> FlipAnswers:
+        """The judgements, each with this probability if it is not flipped."""
+
+    @abstractmethod
+    def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Likelihood:
+        """The convex likelihood in which each judgement's probability of being flipped keeps its present value."""
+
+    @property
+    def rates(self) -> FloatArray:
+        return self.flips.rates
+
+    @property
+    def flip_rate(self) -> FlipRate:
+        """The flip rate, or those of close and of far pairs."""
+        return self.flips.flip_rate(self.n_levels)
+
+    @property
+    def described(self) -> str:
+        """A sentence on the rates without its full stop."""
+        rate = self.flip_rate
+        if isinstance(rate, tuple):
+            return f"the flip rates are {rate[0]:.3g} (close pairs called far) and {rate[1]:.3g} (far called close)"
+        whose = " of the typical annotator" if isinstance(self.flips, RateOfEach) else ""
+        return f"the flip rate{whose} is {rate:.3g}"
+
+    def probabilities(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
+        """The probability of each judgement at these squared distances, flips included."""
+        answers = self.answers(source, self.right(source, squared, thresholds))
+
+        def flipped(right: Array, codes: Array, *groups: Array) -> Array:
+            floor, kept = self.flips.on(right, codes, groups, answers.n_levels, answers.n_groups)
+            return floor + kept * right
+
+        rest = () if answers.groups is None else (answers.groups,)
+        return source.map(flipped, answers.right, answers.codes, *rest)
+
+    def with_rates(self, rates: FloatArray) -> Flipped:
+        return self.with_flips(self.flips.with_rates(rates))
+
+    def with_best_rates(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Flipped:
+        """The same with the likeliest flip rates at these squared distances."""
+        return self.with_flips(self.flips.best(self.answers(source, self.right(source, squared, thresholds))))
+
+
+class FlippedCloseFar(Flipped, CloseFar):
     """The mean of -log P(label) with flips; its curvature is the Fisher information, which is never negative.
 
-    `flip_rate` is q, or the two rates (a, b): P(called far | close) and P(called close | far).  If the search for the
-    rates `has_several_starts`, it may have several optima, and is begun at the best of some points.
+    `flip_rate` is q, or the two rates (a, b): P(called far | close) and P(called close | far).
     """
 
     is_plain = False
-    is_convex = False
     separates = False  # flipped labels belong on the wrong side
+    n_levels = 2
 
-    def __init__(self, noise: Noise, signs: Array, weights: Array, flip_rate: float | tuple[float, float]) -> None:
+    def __init__(self, noise: Noise, signs: Array, weights: Array, flip_rate: FlipRate) -> None:
         super().__init__(noise, signs, weights)
-        self.flip_rate = flip_rate
-        self.rates: FloatArray = np.atleast_1d(np.asarray(flip_rate, dtype=np.float64))
-        self.described = rates_in_words(flip_rate)
-        self.has_several_starts = len(self.rates) > 1
+        self.has_several_starts = isinstance(flip_rate, tuple)
+        self.flips = SideRates(np.array(flip_rate)) if isinstance(flip_rate, tuple) else SharedRate.of(flip_rate, 2)
+
+    def with_flips(self, flips: FlipRates) -> FlippedCloseFar:
+        return FlippedCloseFar(self.noise, self.signs, self.weights, flips.flip_rate(2))
+
+    def answers(self, source: RowSource, right: Array) -> FlipAnswers:
+        codes = source.map(lambda signs: 0.5 * (signs + 1.0), self.signs)
+        return FlipAnswers(source, right, codes, self.weights, None, 2, 0)
 
     def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, tuple[Array, ...]]:
         margin, (signs, weights) = super().margins(squared, *arrays, thresholds=thresholds)
@@ -79,28 +144,6 @@ class FlippedCloseFar(CloseFar):
         wrong = other + kept * xp.exp(-self.noise.neg_log_cdf(-margin))
         return -xp.log(probability), -density / probability, density**2 / (probability * wrong)
 
-    def probabilities(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
-        """The probability of each label at these squared distances, flips included."""
-        rate = self.flip_rate
-
-        def flipped(right: Array, signs: Array) -> Array:
-            kept, floor, _ = _flips_of(rate, signs)
-            return floor + kept * right
-
-        return source.map(flipped, self.right(source, squared, thresholds), self.signs)
-
-    def with_rates(self, rates: FloatArray) -> FlippedCloseFar:
-        """The same with other rates, one or two."""
-        flip_rate = float(rates[0]) if len(rates) == 1 else (float(rates[0]), float(rates[1]))
-        return FlippedCloseFar(self.noise, self.signs, self.weights, flip_rate)
-
-    def with_best_rates(self, source: RowSource, squared: Array, thresholds: FloatArray) -> FlippedCloseFar:
-        """The same with the maximum-likelihood flip rates at these squared distances."""
-        right = self.right(source, squared, thresholds)
-        if isinstance(self.flip_rate, tuple):
-            return self.with_rates(best_two_rates(source, right, self.signs, self.weights, self.rates))
-        return self.with_rates(np.array([best_flip_rate(source, right, self.weights, self.flip_rate)]))
-
     def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> SoftCloseFar:
         """The likelihood in which each label's probability of being flipped is fixed at its present value."""
         rate = self.flip_rate
@@ -117,14 +160,7 @@ class FlippedCloseFar(CloseFar):
         return FlippedCloseFar(self.noise, signs, weights, self.flip_rate)
 
 
-def rates_in_words(flip_rate: float | tuple[float, float], whose: str = "") -> str:
-    """A sentence without its full stop."""
-    if not isinstance(flip_rate, tuple):
-        return f"the flip rate{whose} is {flip_rate:.3g}"
-    return f"the flip rates are {flip_rate[0]:.3g} (close pairs called far) and {flip_rate[1]:.3g} (far called close)"
-
-
-def _flips_of(flip_rate: float | tuple[float, float], signs: Array) -> tuple[float, Array, Array]:
+def _flips_of(flip_rate: FlipRate, signs: Array) -> tuple[float, Array, Array]:
     """The share of labels that are kept, and what flips add to the probability of a label and of the other one."""
     if not isinstance(flip_rate, tuple):
         return 1.0 - 2.0 * flip_rate, flip_rate, flip_rate
@@ -152,12 +188,6 @@ class SoftCloseFar(CloseFar):
             (1.0 - flipped) * left + sign * flipped * right
             for left, right, sign in zip(kept, turned, signs, strict=False)
         )
-
-
-def best_flip_rate(source: RowSource, right: Array, weights: Array, near: float = 0.0) -> float:
-    """Maximise the mean log(q + (1 - 2q) Phi) over 0 <= q < 1/2, for `right` = Phi(l m): concave in q."""
-    slopes = partial(_slopes, np.array([0.5]))
-    return 0.5 * best_rate(source, slopes, (right, weights), 2.0 * near, _LARGEST_RANDOM_SHARE)
 
 
 def best_rate(
@@ -226,8 +256,7 @@ def _rate_step(rates: FloatArray, slopes: FloatArray, bends: FloatArray) -> Floa
     if free.all() and rates.sum() >= _LARGEST_SUM and slopes.sum() > 0.0:
         basis = np.array([[1.0], [-1.0]])
     curved = basis.T @ bends @ basis - 1e-12 * (1.0 - np.trace(bends)) * np.eye(basis.shape[1])
-    step: FloatArray = -basis @ np.linalg.solve(curved, basis.T @ slopes)
-    return step
+    return -basis @ np.linalg.solve(curved, basis.T @ slopes)
 
 
 def _in_triangle(rates: FloatArray) -> FloatArray:
@@ -292,8 +321,22 @@ def _chances(n_levels: int) -> FloatArray:
     return np.append(np.full(n_levels, 1.0 / n_levels), [0.5, 0.5])
 
 
-class _Rates(ABC):
-    """Flip rates of judgements, with tables of what they do to probabilities: P becomes floor + kept P."""
+@dataclass(frozen=True, eq=False)
+class FlipRates(ABC):
+    """Flip rates of judgements, the last of them that of the typical answer."""
+
+    rates: FloatArray
+
+    def with_rates(self, rates: FloatArray) -> Self:
+        return replace(self, rates=rates)
+
+    @abstractmethod
+    def best(self, answers: FlipAnswers) -> FlipRates:
+        """The likeliest rates of these answers."""
+
+    def flip_rate(self, n_levels: int) -> FlipRate:
+        """The share of answers that are wrong because they are at random."""
+        return wrong_share(float(self.rates[-1]), n_levels)
 
     @abstractmethod
     def kept(self, n_groups: int) -> FloatArray:
@@ -303,90 +346,80 @@ class _Rates(ABC):
         """What answers at random add to the probability of each code, by annotator."""
         return np.outer(1.0 - self.kept(n_groups), _chances(n_levels))
 
+    def on(
+        self, right: Array, codes: Array, groups: Sequence[Array], n_levels: int, n_groups: int
+    ) -> tuple[Array, Array]:
+        """What flips make of the probability of each judgement, which becomes the first + the second times it."""
+        xp, index = array_namespace(right), whole_numbers(codes)
+        who = whole_numbers(groups[0]) if groups else 0 * index + n_groups
+        floors = self.floors(n_levels, n_groups)
+        floor = xp.take(like(right, floors.reshape(-1)), who * floors.shape[1] + index)
+        return floor + LEAST_FLOOR, xp.take(like(right, self.kept(n_groups)), who)
+
     def penalty(self) -> float:
         """The penalty on the rates that the risk includes."""
         return 0.0
 
 
-@dataclass(frozen=True)
-class SharedRate(_Rates):
+class SharedRate(FlipRates):
     """A share of answers is at random, the same for all judgements."""
-
-    share: float
 
     @classmethod
     def of(cls, flip_rate: float, n_levels: int) -> SharedRate:
-        return cls(flip_rate * n_levels / (n_levels - 1) if n_levels > 1 else 2.0 * flip_rate)
-
-    @property
-    def rates(self) -> FloatArray:
-        return np.array([self.share])
-
-    def with_rates(self, rates: FloatArray) -> SharedRate:
-        return SharedRate(float(rates[0]))
+        return cls(np.array([flip_rate * n_levels / (n_levels - 1) if n_levels > 1 else 2.0 * flip_rate]))
 
     def best(self, answers: FlipAnswers) -> SharedRate:
-        slopes = partial(_slopes, _chances(answers.n_levels))
-        arrays = answers.right, answers.weights, answers.codes
-        return SharedRate(best_rate(answers.source, slopes, arrays, self.share, _LARGEST_RANDOM_SHARE))
+        chances, arrays = _chances(answers.n_levels), (answers.right, answers.weights)
+        # All codes of two levels have the same chance, which saves a look at each.
+        slopes = partial(_slopes, chances[:1] if answers.n_levels == 2 else chances)
+        arrays += () if answers.n_levels == 2 else (answers.codes,)
+        near = float(self.rates[0])
+        return self.with_rates(np.array([best_rate(answers.source, slopes, arrays, near, _LARGEST_RANDOM_SHARE)]))
 
     def kept(self, n_groups: int) -> FloatArray:
-        return np.full(n_groups + 1, 1.0 - self.share)
-
-    def flip_rate(self, n_levels: int) -> float:
-        return wrong_share(self.share, n_levels)
+        return np.full(n_groups + 1, 1.0 - self.rates[0])
 
 
-@dataclass(frozen=True)
-class SideRates(_Rates):
+class SideRates(FlipRates):
     """Close pairs that are called far, and far pairs that are called close, have a rate each."""
-
-    called_far: float
-    called_close: float
-
-    @property
-    def rates(self) -> FloatArray:
-        return np.array([self.called_far, self.called_close])
-
-    def with_rates(self, rates: FloatArray) -> SideRates:
-        return SideRates(float(rates[0]), float(rates[1]))
 
     def best(self, answers: FlipAnswers) -> SideRates:
         signs = answers.source.map(_signs, answers.codes, answers.weights)
         return self.with_rates(best_two_rates(answers.source, answers.right, signs, answers.weights, self.rates))
 
     def kept(self, n_groups: int) -> FloatArray:
-        return np.full(n_groups + 1, 1.0 - self.called_far - self.called_close)
+        return np.full(n_groups + 1, 1.0 - self.rates.sum())
 
     def floors(self, n_levels: int, n_groups: int) -> FloatArray:
-        of_each = 0.5 * (self.called_far + self.called_close)  # answer to a comparison, which has no sides
-        return np.tile([self.called_close, self.called_far, of_each, of_each], (n_groups + 1, 1))
+        of_each = self.rates.mean()  # answer to a comparison, which has no sides
+        return np.tile([*self.rates[::-1], of_each, of_each], (n_groups + 1, 1))
 
-    def flip_rate(self, n_levels: int) -> tuple[float, float]:
-        return self.called_far, self.called_close
+    def flip_rate(self, n_levels: int) -> FlipRate:
+        return float(self.rates[0]), float(self.rates[1])
 
 
 @dataclass(frozen=True, eq=False)
-class RateOfEach(_Rates):
+class RateOfEach(FlipRates):
     """Each annotator has a share of answers at random, shrunk towards that of the typical one.
 
-    `shares` are those of all annotators and, last, of judgements by none.  `total_weight` is the number of judgements.
+    The rates are the shares of all annotators, that of judgements by none, and the typical one.  `total_weight` is the
+    number of judgements.
     """
 
-    shares: FloatArray
-    typical: float
     total_weight: float
 
     @classmethod
     def none(cls, n_groups: int, total_weight: float) -> RateOfEach:
-        return cls(np.zeros(n_groups + 1), 0.0, total_weight)
+        return cls(np.zeros(n_groups + 2), total_weight)
 
     @property
-    def rates(self) -> FloatArray:
-        return np.append(self.shares, self.typical)
+    def shares(self) -> FloatArray:
+        """Those of all annotators and, last, of judgements by none."""
+        return self.rates[:-1]
 
-    def with_rates(self, rates: FloatArray) -> RateOfEach:
-        return replace(self, shares=np.array(rates[:-1]), typical=float(rates[-1]))
+    @property
+    def typical(self) -> float:
+        return float(self.rates[-1])
 
     def best(self, answers: FlipAnswers) -> RateOfEach:
         likelihood = _LogLikelihood(answers, self.total_weight)
@@ -395,23 +428,18 @@ class RateOfEach(_Rates):
         profile = [(grid + _log_prior(_GRID, each)[:, None]).max(axis=0)[has_rows].sum() for each in _TYPICAL]
         shares = _best_shares(likelihood, grid, float(_TYPICAL[int(np.argmax(profile))]))
         typical = _best_typical(shares[has_rows])
-        found = replace(self, shares=np.where(has_rows, shares, typical), typical=typical)
-        return max(self, found, key=lambda each: likelihood(each.shares)[has_rows].sum() + each._log_prior_of(has_rows))
+        found = self.with_rates(np.append(np.where(has_rows, shares, typical), typical))
+        return max(self, found, key=lambda each: float(np.sum((likelihood(each.shares) + each._log_priors)[has_rows])))
 
-    def _log_prior_of(self, has_rows: BoolArray) -> float:
-        return float(np.sum(_log_prior(self.shares, self.typical)[has_rows]))
+    @property
+    def _log_priors(self) -> FloatArray:
+        return _log_prior(self.shares, self.typical)
 
     def kept(self, n_groups: int) -> FloatArray:
         return 1.0 - self.shares
 
     def penalty(self) -> float:
-        return -float(np.sum(_log_prior(self.shares, self.typical))) / self.total_weight
-
-    def flip_rate(self, n_levels: int) -> float:
-        return wrong_share(self.typical, n_levels)
-
-
-FlipRates = SharedRate | SideRates | RateOfEach
+        return -float(np.sum(self._log_priors)) / self.total_weight
 
 
 def wrong_share(share: float, n_levels: int) -> float:
@@ -442,8 +470,7 @@ class _LogLikelihood:
         return sums_by(self._groups, self._n, slopes, -slopes * ratio)
 
     def _probability(self, shares: FloatArray) -> FloatArray:
-        found: FloatArray = np.maximum(self._right + shares[self._groups] * self._gain, _LEAST_PROBABILITY)
-        return found
+        return np.maximum(self._right + shares[self._groups] * self._gain, _LEAST_PROBABILITY)
 
 
 def _best_shares(likelihood: _LogLikelihood, grid: FloatArray, typical: float) -> FloatArray:
@@ -507,15 +534,12 @@ def _slopes(chances: FloatArray, shares: tuple[float, ...], right: Array, weight
 # Levels, annotators and comparisons of which some answers are given whatever the distance.
 
 
-class FlippedGraded(Graded):
+class FlippedGraded(Flipped, Graded):
     """P = floor + kept P(level) of judgements of which some answers are at random.
 
     With two levels its curvature is the Fisher information; with more it is that of each judgement, times the square
     of its probability of not being at random.  Neither is ever negative.
     """
-
-    is_convex = False
-    has_several_starts = True
 
     def __init__(self, graded: Graded, flips: FlipRates) -> None:
         vars(self).update(vars(graded))
@@ -524,95 +548,61 @@ class FlippedGraded(Graded):
     def with_arrays(self, *arrays: Array) -> FlippedGraded:
         return FlippedGraded(super().with_arrays(*arrays), self.flips)
 
-    @property
-    def plain(self) -> Graded:
-        """The likelihood without flips."""
-        return super().with_arrays(*self.row_arrays)
+    def with_flips(self, flips: FlipRates) -> FlippedGraded:
+        return FlippedGraded(super().with_arrays(*self.row_arrays), flips)
 
-    @property
-    def rates(self) -> FloatArray:
-        return self.flips.rates
-
-    @property
-    def flip_rate(self) -> float | tuple[float, float]:
-        return self.flips.flip_rate(self.n_levels)
-
-    @property
-    def described(self) -> str:
-        return rates_in_words(self.flip_rate, " of the typical annotator" if isinstance(self.flips, RateOfEach) else "")
-
-    def probabilities(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
-        """The probability of each judgement at these squared distances, answers at random included."""
-
-        def flipped(right: Array, codes: Array, *groups: Array) -> Array:
-            floor, kept = self._flips_of(right, codes, groups)
-            return floor + kept * right
-
-        rest = () if self.groups is None else (self.groups,)
-        return source.map(flipped, self.right(source, squared, thresholds), self.codes, *rest)
-
-    def with_rates(self, rates: FloatArray) -> FlippedGraded:
-        return FlippedGraded(self.plain, self.flips.with_rates(rates))
-
-    def with_best_rates(self, source: RowSource, squared: Array, thresholds: FloatArray) -> FlippedGraded:
-        """The same with the likeliest flip rates at these squared distances."""
-        right = self.right(source, squared, thresholds)
-        answers = FlipAnswers(source, right, self.codes, self.weights, self.groups, self.n_levels, self.n_groups)
-        return FlippedGraded(self.plain, self.flips.best(answers))
+    def answers(self, source: RowSource, right: Array) -> FlipAnswers:
+        return FlipAnswers(source, right, self.codes, self.weights, self.groups, self.n_levels, self.n_groups)
 
     def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Graded:
         """The likelihood in which each judgement counts with its present probability of not being at random."""
 
         def sincere(right: Array, weights: Array, codes: Array, *groups: Array) -> Array:
-            floor, kept = self._flips_of(right, codes, groups)
+            floor, kept = self.flips.on(right, codes, groups, self.n_levels, self.n_groups)
             return weights * kept * right / (floor + kept * right)
 
         rest = () if self.groups is None else (self.groups,)
         held = source.map(sincere, self.right(source, squared, thresholds), self.weights, self.codes, *rest)
         return super().with_arrays(self.codes, held, *rest)
 
-    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
-        if not self.is_feasible(thresholds):
-            return self._infeasible(squared, order)
+    def _terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
         xp = array_namespace(squared)
-        codes, weights, *groups = arrays
+        codes, _, *groups = arrays
         found = interval_losses(self.noise, *self.margins(squared, *arrays, thresholds=thresholds), order)
         right = xp.exp(-found.loss)
-        floor, kept = self._flips_of(right, codes, tuple(groups))
+        floor, kept = self.flips.on(right, codes, groups, self.n_levels, self.n_groups)
         probability = floor + kept * right
         sincere = kept * right / probability
-        low, up = sincere * found.low, sincere * found.up
-        loss = -float(xp.vecdot(weights, xp.log(probability)))
-        slopes = self.cells.sums(codes, groups, weights * low, weights * up)
-        gradient = -weights * (low + up)
-        if order < 2:
-            return Terms(loss, slopes, -np.inf, gradient)
-        # What is left to the other answer, of two, computed from the loss since its probability may be close to one.
-        other = xp.maximum(1.0 - kept - floor, LEAST_FLOOR + 0.0 * floor) - kept * xp.expm1(-found.loss)
-        odds, has_two = probability / other, whole_numbers(codes) >= (0 if self.n_levels == 2 else self.n_levels)
-        pairs = ((found.low_low, low * low), (found.low_up, 0.0 * low), (found.up_up, up * up))
-        ends = tuple(weights * xp.where(has_two, odds * own, sincere**2 * each) for each, own in pairs)
-        curvature = ends[0] + 2.0 * ends[1] + ends[2]
-        curvatures = self.cells.second_sums(codes, groups, *ends)
-        return Terms(loss, slopes, -np.inf, gradient, curvature, ends, curvatures)
+        low, up, ends = sincere * found.low, sincere * found.up, ()
+        if order > 1:
+            # What is left to the other answer, of two, from the loss, since its probability may be close to one.
+            other = xp.maximum(1.0 - kept - floor, LEAST_FLOOR + 0.0 * floor) - kept * xp.expm1(-found.loss)
+            odds, has_two = probability / other, whole_numbers(codes) >= (0 if self.n_levels == 2 else self.n_levels)
+            pairs = ((found.low_low, low * low), (found.low_up, 0.0 * low), (found.up_up, up * up))
+            ends = tuple(xp.where(has_two, odds * own, sincere**2 * each) for each, own in pairs)
+        return self._summed(arrays, -xp.log(probability), low, up, ends, -np.inf)
 
     def penalty(self, thresholds: FloatArray) -> float:
         return super().penalty(thresholds) + self.flips.penalty()
 
-    def _join(self, source: RowSource, parts: Sequence[Terms], thresholds: FloatArray, order: int) -> Evaluation:
-        found = super()._join(source, parts, thresholds, order)
-        return found if self.precision > 0.0 else replace(found, loss=found.loss + self.flips.penalty())
 
-    def _flips_of(self, right: Array, codes: Array, groups: tuple[Array, ...]) -> tuple[Array, Array]:
-        """What answers at random add to the probability of each judgement, and the share of the others."""
-        xp, index = array_namespace(right), whole_numbers(codes)
-        who = whole_numbers(groups[0]) if groups else 0 * index + self.n_groups
-        floors = self.flips.floors(self.n_levels, self.n_groups)
-        floor = xp.take(like(right, floors.reshape(-1)), who * floors.shape[1] + index)
-        return floor + LEAST_FLOOR, xp.take(like(right, self.flips.kept(self.n_groups)), who)
+class CentredFlips(Flipped, Centred):
+    """A likelihood with flips around a centre."""
 
+    def __init__(self, inner: Any, lengths: Array, price: float = 0.0) -> None:
+        super().__init__(inner, lengths, price)
+        self.flips, self.n_levels, self.has_several_starts = inner.flips, inner.n_levels, inner.has_several_starts
 
-Flipped = FlippedCloseFar | FlippedGraded | CentredFlips
+    def with_flips(self, flips: FlipRates) -> CentredFlips:
+        return CentredFlips(self.inner.with_flips(flips), self.lengths, self.price)
+
+    def answers(self, source: RowSource, right: Array) -> FlipAnswers:
+        found: FlipAnswers = self.inner.answers(source, right)
+        return found
+
+    def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Centred:
+        inner = self.inner.softened(source, self._whole(squared, thresholds), thresholds[:-1])
+        return Centred(inner, self.lengths, self.price)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -820,7 +810,7 @@ def _climb(
     last = solve(soft, brief, rng=rng, watch=_watch_at(top.likelihood, watch), start=near, stay_near=True)
     convex = last.certificate
     if climb.ending is Ending.INTERRUPTED:
-        convex = _interrupted(convex, options)
+        convex = _interrupted(convex)
     if estimate:
         flipped = top.likelihood.with_best_rates(source, last.squared, last.thresholds)
     evaluation = objective.with_likelihood(flipped).evaluate(last.squared, last.thresholds)
@@ -859,12 +849,10 @@ def _best_on_ray(problem: Problem, flipped: Flipped, plain: Solution) -> tuple[S
     return found
 
 
-def _interrupted(certificate: Certificate, options: Options) -> Certificate:
+def _interrupted(certificate: Certificate) -> Certificate:
     """The certificate after an interrupt, before the maximisation was complete."""
     outcome, is_proven = Outcome.INTERRUPTED, certificate.lower_bound > 0.0
-    advice = advise_outcome(
-        outcome, gap=certificate.gap, is_proven=is_proven, tol=options.tol, rank=options.rank, max_iter=options.max_iter
-    )
+    advice = advise_outcome(outcome, gap=certificate.gap, is_proven=is_proven)
     return replace(certificate, converged=False, outcome=outcome, advice=advice)
 
 

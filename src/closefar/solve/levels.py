@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -154,10 +154,6 @@ class GradedCurvature(Curvature):
         parts, image = source.sweep(matrix, change, *arrays)
         return image, np.sum([part.slopes for part in parts], axis=0) + self.thresholds @ thresholds
 
-    def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
-        fourth, sums = source.rotated_moments(self.distance, self.crosses, basis)
-        return fourth, sums[:, 1:]
-
     @cached_property
     def _mixed(self) -> tuple[Array, Array]:
         """The mixed derivatives in the squared distance and the lower and the upper end."""
@@ -283,31 +279,29 @@ class Graded(Likelihood):
             for line, values in zip(stored, (part.margin_gradient, part.curvature, *part.crosses), strict=False):
                 line[where] = values
             parts.append(part)
-        return Terms(
-            loss=sum(part.loss for part in parts),
-            slopes=np.sum([part.slopes for part in parts], axis=0),
-            least_margin=min(part.least_margin for part in parts),
-            margin_gradient=stored[0],
-            curvature=stored[1] if order > 1 else None,
-            crosses=tuple(stored[2:]),
-            curvatures=_summed(parts) if order > 1 else None,
-        )
+        curvature = stored[1] if order > 1 else None
+        return Terms.summed(parts)._replace(margin_gradient=stored[0], curvature=curvature, crosses=tuple(stored[2:]))
 
     def _terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
-        xp = array_namespace(squared)
-        codes, weights, *groups = arrays
+        codes, *_ = arrays
         a, b = self.margins(squared, *arrays, thresholds=thresholds)
         found = self._losses(a, b, codes, thresholds, order)
-        low, up = weights * found.low, weights * found.up
-        loss = float(xp.vecdot(weights, found.loss))
-        slopes = self.cells.sums(codes, groups, low, up)
+        ends = (found.low_low, found.low_up, found.up_up) if order > 1 else ()
         least_margin = self._least_margin(squared, a, b, *arrays, thresholds=thresholds)
-        if order < 2:
+        return self._summed(arrays, found.loss, found.low, found.up, ends, least_margin)
+
+    def _summed(
+        self, arrays: Sequence[Array], losses: Array, low: Array, up: Array, ends: Sequence[Array], least_margin: float
+    ) -> Terms:
+        """The terms of rows with these losses and derivatives in the ends of their intervals, times their weights."""
+        codes, weights, *groups = arrays
+        low, up = weights * low, weights * up
+        loss, slopes = float(array_namespace(weights).vecdot(weights, losses)), self.cells.sums(codes, groups, low, up)
+        if not ends:
             return Terms(loss, slopes, least_margin, -(low + up))
-        parts = tuple(weights * each for each in (found.low_low, found.low_up, found.up_up))
-        curvature = parts[0] + 2.0 * parts[1] + parts[2]
-        curvatures = self.cells.second_sums(codes, groups, *parts)
-        return Terms(loss, slopes, least_margin, -(low + up), curvature, parts, curvatures)
+        low_low, low_up, up_up = ends = tuple(weights * each for each in ends)
+        curvatures = self.cells.second_sums(codes, groups, *ends)
+        return Terms(loss, slopes, least_margin, -(low + up), low_low + 2.0 * low_up + up_up, ends, curvatures)
 
     def _losses(self, a: Array, b: Array, codes: Array, thresholds: FloatArray, order: int) -> IntervalTerms:
         low, up = self.ends(thresholds)
@@ -341,19 +335,17 @@ class Graded(Likelihood):
     def precisions(self) -> FloatArray:
         return np.append(np.zeros(self.n_levels - 1), np.full(self.n_groups, self.precision))
 
-    def curvature(self, source: RowSource, parts: Sequence[Terms]) -> GradedCurvature:
-        arrays = tuple(source.join(list(arrays)) for arrays in zip(*(part.crosses for part in parts), strict=True))
-        thresholds = _summed(parts)
-        thresholds[np.diag_indices(self.n_thresholds)] += self.precisions
-        distance = source.join([part.curvature for part in parts])
-        return GradedCurvature(distance, arrays, self.codes, self.groups, self.cells, self.precisions, thresholds)
+    def curvature(self, source: RowSource, found: Terms) -> GradedCurvature:
+        assert found.curvatures is not None
+        thresholds = found.curvatures + np.diag(self.precisions)
+        return GradedCurvature(
+            found.curvature, found.crosses, self.codes, self.groups, self.cells, self.precisions, thresholds
+        )
 
-    def _join(self, source: RowSource, parts: Sequence[Terms], thresholds: FloatArray, order: int) -> Evaluation:
-        found = super()._join(source, parts, thresholds, order)
-        if self.precision == 0.0:
-            return found
+    def _evaluation(self, source: RowSource, found: Terms, thresholds: FloatArray) -> Evaluation:
         slopes = found.slopes + self.precisions * thresholds
-        return replace(found, loss=found.loss + self.penalty(thresholds), slopes=slopes)
+        own = found._replace(loss=found.loss + self.penalty(thresholds), slopes=slopes)
+        return super()._evaluation(source, own, thresholds)
 
     def made_feasible(self, thresholds: FloatArray) -> FloatArray:
         if self.is_feasible(thresholds):
@@ -397,15 +389,8 @@ class Graded(Likelihood):
         return source.map(probability, squared, *self.row_arrays)
 
 
-def _summed(parts: Sequence[Terms]) -> FloatArray:
-    """The sums of second derivatives in two thresholds over all parts."""
-    found: FloatArray = np.sum([part.curvatures for part in parts if part.curvatures is not None], axis=0)
-    return found
-
-
 def _spread(taus: FloatArray) -> FloatArray:
     """Thresholds in order, at least a small distance apart."""
     ordered = np.sort(taus)
     apart = _APART * (1.0 + float(np.ptp(ordered))) * np.arange(len(taus))
-    spread: FloatArray = ordered + apart
-    return spread
+    return ordered + apart

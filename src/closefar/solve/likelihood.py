@@ -24,8 +24,15 @@ from closefar.rows import RowSource
 # Second derivatives of the risk as solvers use them: the Hessian, its products, and a diagonal model.
 
 
-class Curvature(ABC):
-    """The second derivatives in squared distances and thresholds.
+class Change(NamedTuple):
+    """The change of first derivatives along a step: in the squared distance of some rows and, summed, in thresholds."""
+
+    margin_gradient: Array
+    slopes: FloatArray
+
+
+class Curvature:
+    """The second derivatives of any loss of a squared distance and thresholds.
 
     `distance` is a handle with the second derivative in the squared distance of each row;
     `thresholds` is the matrix of the sums of those in two thresholds.  If it `can_be_sampled`, those of some rows
@@ -34,14 +41,13 @@ class Curvature(ABC):
 
     can_be_sampled: ClassVar[bool] = False
 
-    def __init__(self, distance: Array, thresholds: FloatArray) -> None:
-        self.distance = distance
-        self.thresholds = thresholds
+    def __init__(self, distance: Array, crosses: tuple[Array, ...], thresholds: FloatArray) -> None:
+        self.distance, self._crosses, self.thresholds = distance, crosses, thresholds
 
     @property
-    @abstractmethod
     def crosses(self) -> tuple[Array, ...]:
         """The mixed derivatives in the squared distance of each row and each threshold, one handle each."""
+        return self._crosses
 
     def mapped(self, function: Callable[[Array], Array]) -> Curvature:
         """The same with a function of each array of one number per row, for rows in partitions."""
@@ -52,55 +58,22 @@ class Curvature(ABC):
         raise NotImplementedError(f"{type(self).__name__} is not for rows in partitions.")
 
     @property
-    @abstractmethod
     def border_passes(self) -> float:
         """The cost of the threshold part of the Hessian, in addition to the sum of squares."""
+        return 0.5 * len(self.crosses)
 
-    @abstractmethod
     def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
         """The second derivative of the risk in (packed M, thresholds) as a matrix, `rough` in single precision."""
+        on_matrix = source.sum_of_squares(source.map(_root, self.distance), (), rough=rough)
+        border = np.reshape([packed.pack(source.outer(cross)) for cross in self.crosses], (-1, len(on_matrix)))
+        return np.block([[on_matrix, border.T], [border, self.thresholds]])
 
     def sampled(self, source: RowSource, part: RowSource, indices: IndexArray, factors: FloatArray) -> Curvature:
         """The second derivatives of some rows, which are `part`, each times its factor."""
         raise NotImplementedError(f"{type(self).__name__} needs the second derivatives of all rows.")
 
-    @abstractmethod
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The second derivative of the risk along (S, t), matrix part and threshold part: one sweep over the rows."""
-
-    @abstractmethod
-    def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The second derivatives in the diagonal of V'MV, V the basis, and in it and each threshold."""
-
-
-class Change(NamedTuple):
-    """The change of first derivatives along a step: in the squared distance of some rows and, summed, in thresholds."""
-
-    margin_gradient: Array
-    slopes: FloatArray
-
-
-class FullCurvature(Curvature):
-    """The second derivatives of any loss of a squared distance and thresholds."""
-
-    def __init__(self, distance: Array, crosses: tuple[Array, ...], thresholds: FloatArray) -> None:
-        super().__init__(distance, thresholds)
-        self._crosses = crosses
-
-    @property
-    def crosses(self) -> tuple[Array, ...]:
-        return self._crosses
-
-    @property
-    def border_passes(self) -> float:
-        return 0.5 * len(self.crosses)
-
-    def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
-        on_matrix = source.sum_of_squares(source.map(_root, self.distance), (), rough=rough)
-        border = np.reshape([packed.pack(source.outer(cross)) for cross in self.crosses], (-1, len(on_matrix)))
-        return np.block([[on_matrix, border.T], [border, self.thresholds]])
-
-    def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
         steps = thresholds.tolist()
 
         def change(squared: Array, distance: Array, *crosses: Array) -> Change:
@@ -113,6 +86,7 @@ class FullCurvature(Curvature):
         return image, np.sum([part.slopes for part in parts], axis=0) + self.thresholds @ thresholds
 
     def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The second derivatives in the diagonal of V'MV, V the basis, and in it and each threshold."""
         fourth, sums = source.rotated_moments(self.distance, self.crosses, basis)
         return fourth, sums[:, 1:]
 
@@ -121,6 +95,9 @@ class MarginCurvature(Curvature):
     """The second derivatives of a loss that depends only on the margins q - tau, with one threshold or none."""
 
     can_be_sampled = True
+
+    def __init__(self, distance: Array, thresholds: FloatArray) -> None:
+        self.distance, self.thresholds = distance, thresholds
 
     @property
     def crosses(self) -> tuple[Array, ...]:
@@ -208,6 +185,18 @@ class Terms(NamedTuple):
     curvature: Array = None
     crosses: tuple[Array, ...] = ()
     curvatures: FloatArray | None = None
+
+    @classmethod
+    def summed(cls, parts: Sequence[Terms]) -> Terms:
+        """The sums over all parts, without their arrays."""
+        curvatures = [part.curvatures for part in parts if part.curvatures is not None]
+        return cls(
+            loss=sum(part.loss for part in parts),
+            slopes=np.sum([part.slopes for part in parts], axis=0),
+            least_margin=min(part.least_margin for part in parts),
+            margin_gradient=None,
+            curvatures=np.sum(curvatures, axis=0) if curvatures else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -356,7 +345,7 @@ class Likelihood(ABC):
         terms = partial(self.terms, thresholds=thresholds, order=order)
         store = _Store(source, self.weights, order)
         parts = source.parts(store.filling(terms), squared, *self.row_arrays, *store.arrays)
-        return self._join(source, store.joined(parts), thresholds, order)
+        return self._evaluation(source, store.joined(parts), thresholds)
 
     def loss_and_gradient(
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
@@ -368,22 +357,16 @@ class Likelihood(ABC):
         terms = partial(self.terms, thresholds=thresholds, order=2)
         store = _Store(source, self.weights, order=2)
         parts, gradient = source.sweep(matrix, store.filling(terms), *self.row_arrays, *store.arrays)
-        return self._join(source, store.joined(parts), thresholds, order=2), gradient
+        return self._evaluation(source, store.joined(parts), thresholds), gradient
 
-    def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
-        """Join the second derivatives of all rows."""
-        crosses = tuple(source.join(list(arrays)) for arrays in zip(*(part.crosses for part in parts), strict=True))
-        curvatures = np.sum([part.curvatures for part in parts if part.curvatures is not None], axis=0)
-        return FullCurvature(source.join([part.curvature for part in parts]), crosses, curvatures)
+    def curvature(self, source: RowSource, found: Terms) -> Curvature:
+        """The second derivatives of all rows."""
+        assert found.curvatures is not None
+        return Curvature(found.curvature, found.crosses, found.curvatures)
 
-    def _join(self, source: RowSource, parts: Sequence[Terms], thresholds: FloatArray, order: int) -> Evaluation:
-        return Evaluation(
-            loss=sum(part.loss for part in parts),
-            slopes=np.sum([part.slopes for part in parts], axis=0),
-            least_margin=min(part.least_margin for part in parts),
-            margin_gradient=source.join([part.margin_gradient for part in parts]),
-            second=self.curvature(source, parts) if order == 2 else None,
-        )
+    def _evaluation(self, source: RowSource, found: Terms, thresholds: FloatArray) -> Evaluation:
+        second = None if found.curvature is None else self.curvature(source, found)
+        return Evaluation(found.loss, found.slopes, found.least_margin, found.margin_gradient, second)
 
 
 class _Store:
@@ -411,23 +394,16 @@ class _Store:
 
         return fill
 
-    def joined(self, parts: Sequence[Terms]) -> Sequence[Terms]:
-        """The parts as one, if they are parts of the arrays."""
-        if not self.arrays or any(part.margin_gradient.base is not self.arrays[0] for part in parts):
-            return parts
-        curvatures = [part.curvatures for part in parts if part.curvatures is not None]
-        crosses = zip(*(part.crosses for part in parts), strict=True)
-        return [
-            Terms(
-                loss=sum(part.loss for part in parts),
-                slopes=np.sum([part.slopes for part in parts], axis=0),
-                least_margin=min(part.least_margin for part in parts),
-                margin_gradient=self.arrays[0],
-                curvature=self.arrays[1] if len(self.arrays) > 1 else None,
-                crosses=tuple(self._source.join(list(arrays)) for arrays in crosses),
-                curvatures=np.sum(curvatures, axis=0) if curvatures else None,
-            )
-        ]
+    def joined(self, parts: Sequence[Terms]) -> Terms:
+        """The terms of all rows."""
+        arrays, join = self.arrays, self._source.join
+        if not arrays or any(part.margin_gradient.base is not arrays[0] for part in parts):
+            has_second = parts[0].curvature is not None
+            arrays = (join([part.margin_gradient for part in parts]),)
+            arrays += (join([part.curvature for part in parts]),) if has_second else ()
+        crosses = tuple(join(list(each)) for each in zip(*(part.crosses for part in parts), strict=True))
+        curvature = arrays[1] if len(arrays) > 1 else None
+        return Terms.summed(parts)._replace(margin_gradient=arrays[0], curvature=curvature, crosses=crosses)
 
 
 class CloseFar(Likelihood):
@@ -444,12 +420,11 @@ class CloseFar(Likelihood):
     is_plain = True
     has_tangents = True
     separates: ClassVar[bool] = True
+    has_threshold: ClassVar[bool] = True
 
     def __init__(self, noise: Noise, signs: Array, weights: Array) -> None:
-        self.noise = noise
-        self.signs = signs
-        self.weights = weights
-        self.least = np.zeros(1)
+        self.noise, self.signs, self.weights = noise, signs, weights
+        self.least = np.zeros(int(self.has_threshold))
         self.row_arrays = (signs, weights)
 
     def pointwise(self, margin: Array, *rest: Array, order: int) -> tuple[Array, ...]:
@@ -501,9 +476,8 @@ class CloseFar(Likelihood):
         second = MarginCurvature(fused.second, np.array([[fused.curvature]])) if order > 1 else None
         return Evaluation(fused.loss, np.array([fused.slope]), fused.least_margin, fused.margin_gradient, second)
 
-    def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
-        distance = source.join([part.curvature for part in parts])
-        return MarginCurvature(distance, np.full((self.n_thresholds,) * 2, source.total(distance)))
+    def curvature(self, source: RowSource, found: Terms) -> Curvature:
+        return MarginCurvature(found.curvature, np.full((self.n_thresholds,) * 2, source.total(found.curvature)))
 
     def best_thresholds(
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
@@ -594,8 +568,7 @@ def _corrected(
     bend, ahead = float(taken @ change), second @ taken
     if bend <= 1e-3 * float(taken @ ahead):
         return there.curvature.thresholds
-    found: FloatArray = second + np.outer(change, change) / bend - np.outer(ahead, ahead) / float(taken @ ahead)
-    return found
+    return second + np.outer(change, change) / bend - np.outer(ahead, ahead) / float(taken @ ahead)
 
 
 def damped(second: FloatArray) -> FloatArray:
@@ -646,7 +619,4 @@ class Compared(CloseFar):
     """
 
     is_plain = False
-
-    def __init__(self, noise: Noise, signs: Array, weights: Array) -> None:
-        super().__init__(noise, signs, weights)
-        self.least = np.empty(0)
+    has_threshold = False

@@ -89,11 +89,9 @@ class Factored:
         The squared distances along it are f + 2 t P'Q + t^2 Q'Q for each pair, so t and the thresholds are found
         without another pass, by Newton steps in both.
         """
-        objective, source = self.objective, self.objective.source
-        ahead = objective.forward(direction)
+        source, ahead = self.objective.source, self.objective.forward(direction)
         linear, square = (2.0 * source.inner(place.projections, ahead), source.inner(ahead, ahead))
-        line = _Line(self.problem, objective, place, linear, square, direction)
-        length, thresholds = line.minimise()
+        length, thresholds = _Line(self, place, direction, linear, square).minimise()
         squared = place.squared + length * (linear + length * square)
         ahead *= float(length)
         ahead += place.projections
@@ -102,11 +100,8 @@ class Factored:
     def _place(
         self, factor: FloatArray, projections: Array, squared: Array, thresholds: FloatArray, tol: float | None = None
     ) -> FactorPlace:
-        if self.threshold_tol is not None:
-            tol = self.threshold_tol
-        elif tol is None:
-            is_exact = self.objective is self.problem.objective
-            tol = _THRESHOLD_TOL if is_exact else _ROUGH_THRESHOLD_TOL
+        own = _THRESHOLD_TOL if self.objective is self.problem.objective else _ROUGH_THRESHOLD_TOL
+        tol = self.threshold_tol or tol or own
         thresholds, evaluation = self.objective.best_thresholds(squared, thresholds, self.problem.cone.least, tol)
         value = evaluation.loss + self.problem.alpha * float(np.sum(factor**2))
         curvature = self.objective.source.total(evaluation.curvature.distance)
@@ -117,17 +112,10 @@ class _Line:
     """The penalised risk along a line of factors, as a function of its length and the thresholds."""
 
     def __init__(
-        self,
-        problem: Problem,
-        objective: Objective,
-        place: FactorPlace,
-        linear: Array,
-        square: Array,
-        direction: FloatArray,
+        self, factored: Factored, place: FactorPlace, direction: FloatArray, linear: Array, square: Array
     ) -> None:
-        self.objective, self.least = objective, problem.cone.least
+        self.objective, self.least, self.alpha = factored.objective, factored.problem.cone.least, factored.problem.alpha
         self.place, self.linear, self.square = place, linear, square
-        self.alpha = problem.alpha
         self.trace = 2.0 * float(np.sum(place.factor * direction)), float(np.sum(direction**2))
 
     def minimise(self) -> tuple[float, FloatArray]:
@@ -674,19 +662,22 @@ class LowRank(Solver):
 
     def _end(self, memory: _Memory, bound: float) -> State:
         """End where nothing more can be proven."""
-        place = self.exact.at(memory.place.factor, memory.place.thresholds, 1e-15)
-        memory = replace(memory, factored=self.exact, place=place)
-        return replace(_state(memory, bound), stuck=True, squared=place.squared)
+        memory = self._exactly(memory)
+        return replace(_state(memory, bound), stuck=True, squared=memory.place.squared)
 
     def _in_double(self, memory: _Memory, bound: float) -> State:
         """Continue in double precision, or end there."""
         if memory.factored is self.exact:
             return _state(memory, bound)
-        place = self.exact.at(memory.place.factor, memory.place.thresholds, 1e-15)
-        memory = replace(memory, factored=self.exact, place=place)
-        if place.value - bound <= self.tol:
-            return replace(_state(memory, bound), squared=place.squared)
+        memory = self._exactly(memory)
+        if memory.place.value - bound <= self.tol:
+            return replace(_state(memory, bound), squared=memory.place.squared)
         return _state(replace(memory, gradient=None), bound)
+
+    def _exactly(self, memory: _Memory) -> _Memory:
+        """The same place in double precision."""
+        place = self.exact.at(memory.place.factor, memory.place.thresholds, 1e-15)
+        return replace(memory, factored=self.exact, place=place)
 
 
 def _direction(memory: _Memory, gradient: FloatArray) -> tuple[FloatArray, Steps]:

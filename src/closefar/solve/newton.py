@@ -95,8 +95,7 @@ class ConeProgram:
         system = (rotation.T @ self.hessian @ rotation) * (diagonal + regular)
         system[np.diag_indices(len(t))] += self.rho * (1.0 + regular - diagonal)
         right = rotation.T @ (self.hessian @ residual + self.rho * residual)
-        step: FloatArray = rotation @ np.linalg.solve(system, -right)
-        return step
+        return rotation @ np.linalg.solve(system, -right)
 
 
 def _without_annotators(hessian: FloatArray, cone: Cone) -> FloatArray:

@@ -429,11 +429,16 @@ class Problem:
     def at(self, matrix: FloatArray, thresholds: FloatArray) -> Point:
         """Value and gradient at (M, thresholds): one pass."""
         evaluation, gradient = self.objective.loss_and_gradient(matrix, thresholds)
-        return self._point(matrix, thresholds, evaluation, gradient)
+        return self.known(matrix, thresholds, evaluation, gradient)
 
-    def known(self, matrix: FloatArray, thresholds: FloatArray, evaluation: Evaluation) -> Point:
-        """The same, given the risk: half a pass."""
-        return self._point(matrix, thresholds, evaluation, self.objective.gradient(evaluation))
+    def known(
+        self, matrix: FloatArray, thresholds: FloatArray, evaluation: Evaluation, gradient: FloatArray | None = None
+    ) -> Point:
+        """The same, given the risk: half a pass, unless its gradient is given too."""
+        gradient = self.objective.gradient(evaluation) if gradient is None else gradient
+        summed = replace(evaluation, margin_gradient=None)  # one number per row that nothing needs any more
+        penalised = gradient + self.alpha * self.cone.identity if self.alpha else gradient
+        return Point(self, matrix, thresholds, summed, penalised)
 
     @property
     def rough(self) -> Problem:
@@ -445,11 +450,6 @@ class Problem:
         """The problem of about this share of the judgements; None if they are all the same."""
         few = self.objective.sample(share, rng)
         return None if few is None else replace(self, objective=few)
-
-    def _point(self, matrix: FloatArray, thresholds: FloatArray, evaluation: Evaluation, gradient: FloatArray) -> Point:
-        summed = replace(evaluation, margin_gradient=None)  # one number per row that nothing needs any more
-        penalised = gradient + self.alpha * self.cone.identity if self.alpha else gradient
-        return Point(self, matrix, thresholds, summed, penalised)
 
 
 @dataclass(frozen=True)

@@ -233,8 +233,7 @@ def _null_space(
     if _has_full_rank(gram):
         return np.zeros((size, 0))
     values, vectors = np.linalg.eigh(gram)
-    basis: FloatArray = vectors[:, values <= _NULL_EIGENVALUE * max(values[-1], 1.0)]
-    return basis
+    return vectors[:, values <= _NULL_EIGENVALUE * max(values[-1], 1.0)]
 
 
 def _has_full_rank(gram: FloatArray) -> bool:
@@ -254,8 +253,7 @@ def _features(columns: FloatArray, *, of_forms: bool) -> FloatArray:
     """The features of each row, scaled to length one; zero rows stay zero."""
     features = packed.margin_gradients(columns) if of_forms else columns.T
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    unit: FloatArray = features / np.where(lengths > 0.0, lengths, 1.0)
-    return unit
+    return features / np.where(lengths > 0.0, lengths, 1.0)
 
 
 def _divided(values: Array, lengths: Array) -> Array:
