@@ -243,41 +243,39 @@ _LEVELS_HEIGHT = 320.0  # of all of them
 def _spectrum_chart(part: dict[str, Any], _: dict[str, Any]) -> str:
     """The mean squared distance along each direction: one bar each with its value and the cumulative share."""
     rows = part["rows"][:_MOST_BARS]
-    largest = max((row["value"] for row in rows), default=0.0) or 1.0
-    parts = [
-        _text(_BARS_LEFT, 15, "direction", "muted"),
-        _text(_VALUE_RIGHT, 15, "mean squared distance", "muted end"),
-        _text(_SHARE_RIGHT, 15, "cumulative", "muted end"),
-    ]
-    for index, row in enumerate(rows, start=1):
-        base = index * _ROW_HEIGHT
-        length = max((_BARS_RIGHT - _BARS_LEFT) * row["value"] / largest, 1.0)
-        parts += [
-            _text(_BARS_LEFT - 8, base + 16, f"{index}", "end"),
-            f'<rect class="bar" x="{_BARS_LEFT}" y="{base + 3}" width="{length:.1f}" height="{_ROW_HEIGHT - 6}"/>',
-            _text(_VALUE_RIGHT, base + 16, digits(row["value"]), "end"),
-            _text(_SHARE_RIGHT, base + 16, f"{row['cumulative']:.1%}", "end"),
-        ]
-    height = (len(rows) + 1) * _ROW_HEIGHT + 4
-    return _drawing("Bar chart of the mean squared distance along each direction", height, parts)
+    unit = (_BARS_RIGHT - _BARS_LEFT) / (max((row["value"] for row in rows), default=0.0) or 1.0)
+    headings = [(_BARS_LEFT, "direction"), (_VALUE_RIGHT, "mean squared distance"), (_SHARE_RIGHT, "cumulative")]
+    lines = []
+    for base, row in enumerate(rows, start=1):
+        place = f'x="{_BARS_LEFT}" y="{base * _ROW_HEIGHT + 3}"'
+        size = f'width="{max(unit * row["value"], 1.0):.1f}" height="{_ROW_HEIGHT - 6}"'
+        lines.append((f'<rect class="bar" {place} {size}/>', digits(row["value"]), f"{row['cumulative']:.1%}"))
+    return _rows_drawn("Bar chart of the mean squared distance along each direction", headings, lines)
 
 
 def _interval_chart(part: dict[str, Any], _: dict[str, Any]) -> str:
     """The mean squared distance along each direction with its interval, one line each."""
     rows = part["directions"][:_MOST_BARS]
     unit = (_RANGE_RIGHT - _BARS_LEFT) / (max((row["high"] for row in rows), default=0.0) or 1.0)
-    parts = [_text(_BARS_LEFT, 15, "mean squared distance", "muted"), _text(_SHARE_RIGHT, 15, "interval", "muted end")]
-    for index, row in enumerate(rows, start=1):
-        middle = index * _ROW_HEIGHT + 12
+    lines = []
+    for base, row in enumerate(rows, start=1):
+        middle = base * _ROW_HEIGHT + 12
         low, at, high = (_BARS_LEFT + unit * row[name] for name in ("low", "estimate", "high"))
-        parts += [
-            _text(_BARS_LEFT - 8, middle + 4, f"{index}", "end"),
-            f'<path class="whisker" d="M{low:.1f} {middle}H{high:.1f}"/>',
-            f'<circle class="dot" cx="{at:.1f}" cy="{middle}" r="4"/>',
-            _text(_SHARE_RIGHT, middle + 4, f"{digits(row['low'])} to {digits(row['high'])}", "end"),
-        ]
-    height = (len(rows) + 1) * _ROW_HEIGHT + 4
-    return _drawing("Intervals of the mean squared distance along each direction", height, parts)
+        whisker = f'<path class="whisker" d="M{low:.1f} {middle}H{high:.1f}"/>'
+        dot = f'<circle class="dot" cx="{at:.1f}" cy="{middle}" r="4"/>'
+        lines.append((whisker + dot, f"{digits(row['low'])} to {digits(row['high'])}"))
+    headings = [(_BARS_LEFT, "mean squared distance"), (_SHARE_RIGHT, "interval")]
+    return _rows_drawn("Intervals of the mean squared distance along each direction", headings, lines)
+
+
+def _rows_drawn(name: str, headings: list[tuple[int, str]], rows: list[tuple[str, ...]]) -> str:
+    """Below headings, a line for each direction: its number, its mark, and texts that end where the headings do."""
+    parts = [_text(x, 15, words, "muted end" if x > _BARS_LEFT else "muted") for x, words in headings]
+    for number, (mark, *texts) in enumerate(rows, start=1):
+        base = number * _ROW_HEIGHT + 16
+        parts += [_text(_BARS_LEFT - 8, base, f"{number}", "end"), mark]
+        parts += [_text(x, base, words, "end") for (x, _), words in zip(headings[1:], texts, strict=True)]
+    return _drawing(name, (len(rows) + 1) * _ROW_HEIGHT + 4, parts)
 
 
 def _distance_chart(part: dict[str, Any], pairs: dict[str, Any]) -> str:
