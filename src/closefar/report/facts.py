@@ -1187,18 +1187,14 @@ def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str
     if first_threshold > 0:
         which = "threshold" if len(metric.thresholds) == 1 else "lowest threshold"
         words += f", {rounded(most / first_threshold)} times the {which}"
-    return f"{words}.{_strongest_interaction(names, scaled)}"
-
-
-def _strongest_interaction(names: list[str], scaled: FloatArray) -> str:
     off = np.triu(scaled, 1)
-    if len(names) < 2 or not np.any(off):
-        return ""
+    if not np.any(off):
+        return f"{words}."
     i, j = (int(index) for index in np.unravel_index(np.argmax(np.abs(off)), off.shape))
     how = "adds to" if off[i, j] > 0 else "takes from"
     return (
-        f" The strongest interaction is that of {short(names[i])} and {short(names[j])}: a difference in both with the "
-        f"same sign {how} the distance."
+        f"{words}. The strongest interaction is that of {short(names[i])} and {short(names[j])}: a difference in both "
+        f"with the same sign {how} the distance."
     )
 
 
