@@ -576,8 +576,8 @@ def test_no_fit_that_judges_has_seen_the_points(linked: tuple[Any, ...], monkeyp
         seen.append({*ids[judgements.numbers].ravel().tolist()})
         return refit_part(fitted, judgements)
 
-    refit_part = sections.refit_part
-    monkeypatch.setattr(sections, "refit_part", watched)
+    refit_part = sections.fitting.refit_part
+    monkeypatch.setattr(sections.fitting, "refit_part", watched)
     judged = sections._judge(learner.fit_, learner.fit_.judgements, has_seen=True, seed=0, groups=ids)
     tested = ids[judged.judgements.numbers]
     assert np.all(np.isfinite(judged.scored.margin))

@@ -60,10 +60,10 @@ def test_points_are_distinct_and_their_map_keeps_distances() -> None:
     part = summarize(learner)["point_map"]
     assert len(part["x"]) == len(np.unique(ids)) == 50
     assert "All 50 points are shown" in part["reading"]
-    metric = learner.metric_
-    given = maps.map_points(metric, points, ids, importance=np.array([1.0, 0.0]), categories={}, seed=0)
+    by_index = cf.LinearMetricLearner(**PAPER).fit(cf.Tuples(points, ids), labels)
+    given = summarize(by_index)["point_map"]
     placed = np.column_stack([given["x"], given["y"]])
-    learned = metric.distance(points[ids[:, 0]], points[ids[:, 1]])
+    learned = by_index.metric_.distance(points[ids[:, 0]], points[ids[:, 1]])
     np.testing.assert_allclose(np.linalg.norm(placed[ids[:, 0]] - placed[ids[:, 1]], axis=1), learned, atol=1e-3)
     assert sorted(given["x"]) == pytest.approx(sorted(part["x"]), abs=1e-3)
 

@@ -871,7 +871,7 @@ def _model_facts(model: Model) -> dict[str, Any]:
         **_metric_facts(model),
         "single_points": model.is_single,
         "comparison_noise": model.comparison_noise,
-        "annotators": {name: model.strictness_of(name) for name in model.annotators},
+        "annotators": {name: strictness for name, (strictness, _) in model.annotators.items()},
         "factor": metric.factor,
         "matrix": metric.matrix,
         "origin": metric.origin,
@@ -908,7 +908,7 @@ def _judged_by(model: Model) -> list[str]:
     if len(model.classes) > 2:
         lines = [f"Levels    {_in_order(model.classes)}"]
     if model.annotators:
-        shown = [f"{name} {model.strictness_of(name):+.3g}" for name in model.annotators]
+        shown = [f"{name} {strictness:+.3g}" for name, (strictness, _) in model.annotators.items()]
         lines.append(f"Annotators and their strictness: {_first_few(shown, ' (--json lists all)')}")
     return lines
 
@@ -999,7 +999,8 @@ def _judged(model: Model, table: Pairs, annotator: str | None) -> dict[str, Any]
     metric, squared = model.metric, _squared_distances(table, model)
     heard, rate = squared, None
     if annotator is not None:
-        heard, rate = squared - model.strictness_of(annotator), model.flip_rate_of(annotator)
+        strictness, rate = model.annotator(annotator)
+        heard = squared - strictness
     margin, probabilities = heard - metric.thresholds[0], metric.probabilities_at(heard, rate).T
     found = {"margin": margin, "probability_far": probabilities[-1]}
     if len(model.classes) > 2:

@@ -23,10 +23,6 @@ def __getattr__(name: str) -> Any:
     """Import an estimator when it is first used, so that models load without scikit-learn."""
     if name not in __all__:
         raise AttributeError(f"module 'closefar.learners' has no attribute {name!r}")
-    if name == "ClassMetricLearner":
-        from closefar.learners.classes import ClassMetricLearner
+    from closefar.learners import classes, linear
 
-        return ClassMetricLearner
-    from closefar.learners import linear
-
-    return getattr(linear, name)
+    return getattr(classes if name == "ClassMetricLearner" else linear, name)

@@ -14,20 +14,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from closefar.arrays import FloatArray, as_float64, is_dask, is_source, like, to_numpy
+from closefar import fitting, questions
+from closefar.arrays import FloatArray, IndexArray, as_float64, is_dask, is_source, like, to_numpy
 from closefar.engines import engine_for
-from closefar.fitting import (
-    AnnotatorTable,
-    Baseline,
-    Checkpoint,
-    Choice,
-    ComparisonNoise,
-    Fit,
-    FitStatistics,
-    Settings,
-    fit,
-    showing,
-)
+from closefar.fitting import Checkpoint, Fit, Settings, showing
 from closefar.judgements import (
     Columns,
     DaskTuples,
@@ -40,7 +30,6 @@ from closefar.judgements import (
     check_pairs,
     is_partitioned,
     mapped_partitions,
-    own_labels,
     partitions_of,
     read_annotators,
     read_judgements,
@@ -50,15 +39,6 @@ from closefar.judgements.pairs import refuse_partitions
 from closefar.judgements.tuples import names_of_frame
 from closefar.model import Metric
 from closefar.noise import FlipRate
-from closefar.questions import (
-    Diagnosis,
-    NoiseCheck,
-    TruncationPath,
-    check_noise_model,
-    diagnose,
-    summarize,
-    truncation_of,
-)
 from closefar.rows import GraphRows, IndexedRows, pair_rows, rows_of
 from closefar.solve import Certificate, FitStep
 
@@ -73,14 +53,18 @@ def _measured(learner: Any, X: Any, annotator: Any = None) -> tuple[FloatArray, 
     """
     fit: Fit = learner._fitted()
     if fit.kind is Kind.COMPARISONS:
-        if annotator is not None:
-            raise ValueError(f"comparisons are fitted without annotators; got annotator={annotator!r}. Leave it out.")
         return fit.metric.measure(_compared(learner, X)), None
     squared = fit.metric.measure(check_pairs(learner, X, fitting=False))
     if annotator is None:
         return squared, None
     strictness, flip_rate = _annotated(fit, annotator, len(squared))
     return squared - strictness, flip_rate
+
+
+def _answers(learner: Any, X: Any, annotator: Any = None) -> IndexArray:
+    """The number of each predicted answer, from 0, the closest; of comparisons, 1 if the first leg is the shorter."""
+    (squared, _), metric = _measured(learner, X, annotator), learner.fit_.metric
+    return metric.levels_at(squared) if metric.thresholds else (squared >= 0).astype(int)
 
 
 def _far_is_first(fit: Fit) -> bool:
@@ -142,15 +126,6 @@ def lazy_on_dask(method: Method) -> Method:
         return _mapped(function, function(one)[:0], X, method.__name__)
 
     return answer
-
-
-def accuracy_on_cluster(learner: Any, X: Any, y: Any, sample_weight: Any) -> float:
-    """Return the accuracy of the predictions for dask data: the rows stay where they are, sums are computed."""
-    partitions = partitions_of(X, y, sample_weight)
-    tasks = mapped_partitions(partitions, partial(_count_right, _checked(learner, X)))
-    counted = engine_for(partitions.client).compute(tasks)
-    right, total = np.sum(counted, axis=0)
-    return float(right / total)
 
 
 def _mapped(function: Callable[[Any], NDArray[Any]], none: NDArray[Any], X: Any, name: str) -> Any:
@@ -288,15 +263,13 @@ class MetricLearner(
     ) -> Self:
         """Learn from validated judgements, without warnings; `limits` are settings that are not parameters."""
         settings = Settings.of(self, **(limits or {}))
-        self.fit_ = fit(judgements, settings, start=start, columns=columns, groups=groups, checkpoint=checkpoint)
+        self.fit_ = fitting.fit(
+            judgements, settings, start=start, columns=columns, groups=groups, checkpoint=checkpoint
+        )
         self.n_features_in_ = judgements.n_columns
         if columns is not None and columns.names_in_data is not None:
             self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
         return self
-
-    def learn(self, judgements: Judgements) -> Fit:
-        """Return the fit to validated judgements, without storing it."""
-        return fit(judgements, Settings.of(self))
 
     def read(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, annotators: Any = None, comparisons: Any = None
@@ -377,14 +350,14 @@ class MetricLearner(
         return self._fitted().flip_rate
 
     @property
-    def annotators_(self) -> AnnotatorTable:
+    def annotators_(self) -> fitting.AnnotatorTable:
         """With annotators: how strict each is, and how far each agrees."""
         return _existing(
             self._fitted().annotators, "annotators_ exists only after fit(..., annotators=ids); here there were none."
         )
 
     @property
-    def comparison_noise_(self) -> ComparisonNoise:
+    def comparison_noise_(self) -> fitting.ComparisonNoise:
         """With comparisons beside pairs: their noise relative to that of the pairs, set or estimated."""
         return _existing(
             self._fitted().comparison_noise,
@@ -392,7 +365,7 @@ class MetricLearner(
         )
 
     @property
-    def fit_statistics_(self) -> FitStatistics:
+    def fit_statistics_(self) -> fitting.FitStatistics:
         """Statistics of the fit on its training pairs, as in `summary`."""
         return self._fitted().statistics
 
@@ -404,12 +377,12 @@ class MetricLearner(
         ).comparison
 
     @property
-    def choice_(self) -> Choice:
+    def choice_(self) -> fitting.Choice:
         """What "auto" tried on held-out judgements, and what it chose."""
         return _existing(self._fitted().choice, 'choice_ exists only if a setting was "auto"; here all were set.')
 
     @property
-    def baseline_(self) -> Baseline:
+    def baseline_(self) -> fitting.Baseline:
         """The most frequent answer, the plain distance and the learned metric, on the same held-out judgements."""
         return _existing(
             self._fitted().baseline,
@@ -447,9 +420,8 @@ class MetricLearner(
     @lazy_on_dask
     def predict(self, X: Any, annotator: Any = None) -> NDArray[Any]:
         """Return the more probable label of each pair; `annotator` is as for `decision_function`."""
-        (squared, _), fit = _measured(self, X, annotator), self.fit_
-        levels = fit.metric.levels_at(squared) if fit.metric.thresholds else (squared >= 0).astype(int)
-        labels: NDArray[Any] = fit.sides.classes[1 - levels if _far_is_first(fit) else levels]
+        answers = _answers(self, X, annotator)
+        labels: NDArray[Any] = self.classes_[1 - answers if _far_is_first(self.fit_) else answers]
         return labels
 
     @lazy_on_dask
@@ -485,12 +457,20 @@ class MetricLearner(
         return np.sqrt(self.metric_.measure(check_pairs(self, X, fitting=False)))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy of `predict`, weighted if there are weights; opened pairs may have their own labels."""
+        """Return the accuracy of `predict`, weighted if there are weights; opened pairs may have their own labels.
+
+        For comparisons, this is the share that the metric agrees with.
+        """
         if is_partitioned(X):
-            return accuracy_on_cluster(self, X, y, sample_weight)
-        y, sample_weight = own_labels(X, y, sample_weight)
-        accuracy: float = super().score(X, y, sample_weight=sample_weight)
-        return accuracy
+            partitions = partitions_of(X, y, sample_weight)
+            tasks = mapped_partitions(partitions, partial(_count_right, _checked(self, X)))
+            right, total = np.sum(engine_for(partitions.client).compute(tasks), axis=0)
+            return float(right / total)
+        if self._fitted().kind is Kind.COMPARISONS:
+            given = self.fit_.read(X, y, sample_weight)
+        else:
+            given = Judgements.read(self, X, y, sample_weight, sides=self.fit_.sides)
+        return given.mean(_answers(self, given.data) == given.codes)
 
     def pair_score(self, X: Any) -> FloatArray:
         """Return minus the distance of each pair: larger is closer, as in metric-learn."""
@@ -517,11 +497,11 @@ class MetricLearner(
 
     def summary(self) -> str:
         """Return a table of the fit as text: data, loss, certificate, accuracy and directions."""
-        return summarize(self._fitted())
+        return questions.summarize(self._fitted())
 
     def truncation_path(
         self, X: Any = None, y: Any = None, sample_weight: Any = None, *, scale: str | None = None, held_out: Any = None
-    ) -> TruncationPath:
+    ) -> questions.TruncationPath:
         """Compute the cost of truncating the metric to each rank, with and without refitting.
 
         Parameters
@@ -535,7 +515,7 @@ class MetricLearner(
         """
         fit = self._fitted()
         others = None if held_out is None else fit.read(*held_out)
-        return truncation_of(fit, fit.read_or_training(X, y, sample_weight), scale=scale, held_out=others)
+        return questions.truncation_of(fit, fit.read_or_training(X, y, sample_weight), scale=scale, held_out=others)
 
     def check_noise_model(
         self,
@@ -546,16 +526,15 @@ class MetricLearner(
         annotators: Any = None,
         comparisons: Any = None,
         groups: Any = None,
-    ) -> NoiseCheck:
+    ) -> questions.NoiseCheck:
         """Test whether the share of far labels at each margin agrees with the fitted model.
 
         By default on the training judgements; see `closefar.check_noise_model`.
         """
-        return check_noise_model(
-            self, X, y, sample_weight, annotators=annotators, comparisons=comparisons, groups=groups
-        )
+        given = {"annotators": annotators, "comparisons": comparisons, "groups": groups}
+        return questions.check_noise_model(self, X, y, sample_weight, **given)
 
-    def diagnose(self, *, groups: Any = None) -> Diagnosis:
+    def diagnose(self, *, groups: Any = None) -> questions.Diagnosis:
         """Print the problems of the fit and its data, with advice, and return them.
 
         Score tests check whether labels depend on more than a distance: on the sign of differences,
@@ -564,7 +543,7 @@ class MetricLearner(
 
         `groups` are the training pairs that are not independent, as for `closefar.check_noise_model`.
         """
-        diagnosis = diagnose(self._fitted(), groups)
+        diagnosis = questions.diagnose(self._fitted(), groups)
         print(diagnosis)
         return diagnosis
 
@@ -605,19 +584,9 @@ class MetricLearner(
         """
         from closefar.report import Provenance, write_report  # rarely needed, and slow to import
 
-        write_report(
-            self._fitted(),
-            path,
-            X,
-            y,
-            sample_weight,
-            title=title,
-            provenance=Provenance(model=None if model is None else str(model)),
-            ids=ids,
-            groups=groups,
-            random_state=random_state,
-            watch=watch,
-        )
+        provenance = Provenance(model=None if model is None else str(model))
+        rest = {"ids": ids, "groups": groups, "random_state": random_state, "watch": watch}
+        write_report(self._fitted(), path, X, y, sample_weight, title=title, provenance=provenance, **rest)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -14,16 +14,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from closefar import fitting
 from closefar.arrays import FloatArray, IndexArray
 from closefar.errors import InvalidValueError, either, setting
-from closefar.fitting import (
-    ClassPosterior,
-    IdentifiabilityWarning,
-    class_pairs,
-    class_posterior,
-    neighbour_metric,
-    showing,
-)
 from closefar.judgements import Tuples
 from closefar.learners.base import store_parameters
 from closefar.learners.linear import LinearMetricLearner
@@ -143,7 +136,7 @@ class ClassMetricLearner(
         if counts.max() < 2:
             raise ValueError("a class must have two points at least; got one point of each. Merge rare classes.")
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        with showing(int(self.verbose)) as shown:
+        with fitting.showing(int(self.verbose)) as shown:
             with shown.stage("comparing labels with those of neighbours"):
                 posterior = self._posterior(points, codes, rng)
             self.class_probabilities_ = posterior.probabilities
@@ -151,12 +144,12 @@ class ClassMetricLearner(
             self.wrong_share_, self.wrong_share_interval_ = posterior.wrong_share, posterior.share_interval
             self._warn_of_lost_classes(codes)
             n_pairs = min(_PAIRS_OF_A_POINT * len(points), _MOST_OF_CLASSES) if self.n_pairs is None else self.n_pairs
-            pairs = class_pairs(posterior, n_pairs, rng)
+            pairs = fitting.class_pairs(posterior, n_pairs, rng)
             with shown.stage("learning from pairs"):
                 names = getattr(self, "feature_names_in_", feature_names)
                 self.pair_learner_ = self._learned(points, *pairs, names)
             with shown.stage("choosing the metric of neighbours"):
-                self.neighbour_metric_ = neighbour_metric(
+                self.neighbour_metric_ = fitting.neighbour_metric(
                     points, posterior, lambda kept: self._smooth(points, pairs, kept), units=self.units, rng=rng
                 )
         return self
@@ -215,11 +208,11 @@ class ClassMetricLearner(
         ):
             raise InvalidValueError("n_pairs", f"must be a whole number >= {_FEWEST_OF_CLASSES}, or None", self.n_pairs)
 
-    def _posterior(self, points: FloatArray, codes: IndexArray, rng: np.random.Generator) -> ClassPosterior:
+    def _posterior(self, points: FloatArray, codes: IndexArray, rng: np.random.Generator) -> fitting.ClassPosterior:
         if self.wrong_share == 0:
-            return ClassPosterior.certain(codes, len(self.classes_))
+            return fitting.ClassPosterior.certain(codes, len(self.classes_))
         share = None if self.wrong_share == "estimate" else float(self.wrong_share)
-        found = class_posterior(points, codes, len(self.classes_), rng, share)
+        found = fitting.class_posterior(points, codes, len(self.classes_), rng, share)
         if np.ptp(found.codes) > 0:
             return found
         warnings.warn(
@@ -232,7 +225,7 @@ class ClassMetricLearner(
             UserWarning,
             stacklevel=4,
         )
-        return ClassPosterior.certain(codes, len(self.classes_))
+        return fitting.ClassPosterior.certain(codes, len(self.classes_))
 
     def _learned(
         self, points: FloatArray, index: IndexArray, labels: IndexArray, weights: FloatArray, names: Any
@@ -244,7 +237,7 @@ class ClassMetricLearner(
         pairs = Tuples(points, index)
         with warnings.catch_warnings():
             # A constant column says nothing about classes; a warning about pairs, which nobody gave, would puzzle.
-            warnings.simplefilter("ignore", IdentifiabilityWarning)
+            warnings.simplefilter("ignore", fitting.IdentifiabilityWarning)
             learner.fit(pairs, labels, weights, groups=index, feature_names=names)
         learner.fit_.unless_interrupted()
         return learner

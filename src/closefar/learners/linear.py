@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from closefar.arrays import FloatArray
 from closefar.fitting import CalibratedThreshold, calibrate_threshold
-from closefar.judgements import Judgements, is_partitioned
+from closefar.judgements import Judgements
 from closefar.learners.base import MetricLearner, store_parameters
 from closefar.model import Metric
 from closefar.noise import Noise
@@ -306,13 +306,6 @@ annotators_, comparison_noise_, fit_statistics_, fit_
         """
         return super().decision_function(X, annotator)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy of `predict`, weighted if there are weights; opened pairs may have their own levels."""
-        if is_partitioned(X):
-            return super().score(X, y, sample_weight)
-        given = Judgements.read(self, X, y, sample_weight, sides=self._fitted().sides)
-        return given.mean(self.predict(given.data) == self.classes_[given.codes])
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = True
@@ -434,11 +427,6 @@ fit_statistics_, fit_
     def decision_function(self, X: Any) -> FloatArray:
         """Return the squared distance of the second leg of each comparison less that of the first."""
         return super().decision_function(X)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the share of comparisons that the metric agrees with, weighted if there are weights."""
-        given = self._fitted().read(X, y, sample_weight)
-        return given.mean((self.decision_function(given.data) >= 0) == given.is_far)
 
     def calibrate_threshold(
         self, pairs: Any, labels: Any, sample_weight: Any = None, far_label: Any = None

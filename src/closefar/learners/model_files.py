@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from closefar.fitting import Fit, Scorer, Settings
     from closefar.judgements import Columns, Judgements, Kind, Sides
     from closefar.learners.base import MetricLearner
-    from closefar.solve import Outcome
 
 _WORDS = ("close", "far")
 
@@ -128,7 +127,7 @@ class Model:
                 check(isinstance(model._facts["fingerprint"], str), "fingerprint")
                 check(isinstance(model._facts["summary"], str), "summary")
                 check(isinstance(model.comparison_noise, float) and model.comparison_noise > 0, "comparison_noise")
-                check(len(model.annotators) == len(model._of_annotators("strictness")), "annotators")
+                check(all(isinstance(each, int | float) for each, _ in model.annotators.values()), "annotators")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelFileError(f"{path} does not describe a model ({error}). Fit it again.") from error
         return model
@@ -188,25 +187,27 @@ class Model:
         return 1.0 if noise is None else noise["value"]
 
     @property
-    def annotators(self) -> tuple[str, ...]:
-        """The annotators whose strictness is known."""
-        return tuple(self._of_annotators("names"))
+    def annotators(self) -> dict[str, tuple[float, float | None]]:
+        """What each known annotator adds to the thresholds, and their flip rate, if each has their own."""
+        table = None if self._facts is None else self._facts.get("annotators")
+        if table is None:
+            return {}
+        names, rates = table["names"], table["flip_rates"] or [None] * len(table["names"])
+        return {
+            name: (strictness, rate) for name, strictness, rate in zip(names, table["strictness"], rates, strict=True)
+        }
 
-    def strictness_of(self, annotator: str) -> float:
-        """What a known annotator adds to the thresholds."""
-        if annotator not in self.annotators:
-            known = ", ".join(self.annotators[:5]) + (", ..." if len(self.annotators) > 5 else "")
+    def annotator(self, name: str) -> tuple[float, float | None]:
+        """The strictness and the flip rate of a known annotator."""
+        known = list(self.annotators)
+        if name not in known:
+            shown = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
             raise ValueError(
-                f"--for-annotator must be one of those that the model knows, {known}; got {annotator!r}."
+                f"--for-annotator must be one of those that the model knows, {shown}; got {name!r}."
                 if known
-                else f"the model knows no annotators; got --for-annotator {annotator}. Leave it out."
+                else f"the model knows no annotators; got --for-annotator {name}. Leave it out."
             )
-        return float(self._of_annotators("strictness")[self.annotators.index(annotator)])
-
-    def flip_rate_of(self, annotator: str) -> float | None:
-        """The flip rate of a known annotator, if each has their own."""
-        rates = self._of_annotators("flip_rates")
-        return float(rates[self.annotators.index(annotator)]) if rates else None
+        return self.annotators[name]
 
     def scorer(self, n_more: int = 0) -> Scorer:
         """What predicts judgements; `n_more` annotators beside the known ones are typical."""
@@ -214,18 +215,9 @@ class Model:
 
         if not self.annotators:
             return Scorer(self.metric, comparison_noise=self.comparison_noise)
-        strictness, flip_rates = self._of_annotators("strictness"), self._of_annotators("flip_rates")
-        return Scorer(
-            self.metric,
-            np.append(strictness, np.zeros(n_more)),
-            np.append(flip_rates, np.full(n_more, self.metric.one_flip_rate)) if flip_rates else None,
-            self.comparison_noise,
-        )
-
-    def _of_annotators(self, name: str) -> Any:
-        """A column of the table of annotators."""
-        table = None if self._facts is None else self._facts.get("annotators")
-        return [] if table is None else table[name] or []
+        strictness, rates = zip(*self.annotators.values(), *[(0.0, self.metric.one_flip_rate)] * n_more, strict=True)
+        own_rates = None if rates[0] is None else np.array(rates)
+        return Scorer(self.metric, np.array(strictness), own_rates, self.comparison_noise)
 
     def is_fitted_to(self, table: Pairs) -> bool:
         """Whether these are exactly the pairs and labels of the fit, or of the fit before truncation."""
@@ -245,14 +237,10 @@ class Model:
 
     def fit_on(self, table: Pairs) -> Fit:
         """Return the fit, with these pairs if they are its training pairs; for a metric alone, its figures on them."""
-        from closefar.solve import Outcome
-
         is_known = self.is_fitted_to(table)
         if self.fit is not None:
             return self._fit(self.fit, table if is_known else None)
-        outcome = Outcome.UNKNOWN if self.truncated is None else Outcome.TRUNCATED
-        before = None if self._facts is None else self._fit(self._facts)
-        return _metric_alone(self.metric, self.classes, outcome, before, table, is_known=is_known)
+        return _metric_alone(self, table, is_known=is_known)
 
     @property
     def _facts(self) -> dict[str, Any] | None:
@@ -384,18 +372,19 @@ def _restored_fit(metric: Metric, classes: tuple[str, ...], facts: dict[str, Any
     )
 
 
-def _metric_alone(
-    metric: Metric, classes: tuple[str, ...], outcome: Outcome, before: Fit | None, table: Pairs, *, is_known: bool
-) -> Fit:
+def _metric_alone(model: Model, table: Pairs, *, is_known: bool) -> Fit:
     """Build a fit for a metric that was truncated, or stored without its fit, from labelled pairs.
 
-    `before` is the fit before truncation; `is_known` says whether these are its pairs.
+    `is_known` says whether these are the pairs of the fit before truncation.
     """
     from closefar.fitting import Fit, Scorer, Settings, count_parameters, measured_statistics
     from closefar.judgements import Columns, Sides
     from closefar.rows import column_scales, rows_of
-    from closefar.solve import Certificate
+    from closefar.solve import Certificate, Outcome
 
+    metric, classes = model.metric, model.classes
+    outcome = Outcome.UNKNOWN if model.truncated is None else Outcome.TRUNCATED
+    before = None if model._facts is None else model._fit(model._facts)
     sides, columns = Sides.in_order(classes), Columns(len(metric.factor), metric.feature_names)
     given = replace(_judgements_for(columns, sides, table), annotators=None, comparisons=None).counted()
     has_origin, squared, scorer = metric.origin is not None, metric.measure(given.data), Scorer(metric)

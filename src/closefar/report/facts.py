@@ -19,25 +19,10 @@ from sklearn.metrics import roc_curve
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
+from closefar import fitting, questions
 from closefar.arrays import BoolArray, FloatArray, IndexArray, numbered
 from closefar.errors import joined, setting, words_of
-from closefar.fitting import (
-    AnnotatorTable,
-    AnnotatorVerdict,
-    Baseline,
-    Choice,
-    Fit,
-    Fitted,
-    Scorer,
-    Scores,
-    Tried,
-    count_parameters,
-    join_scores,
-    measured_statistics,
-    refit_part,
-    score,
-)
-from closefar.fitting import fit as fit_to
+from closefar.fitting import Fit, Fitted, Scores
 from closefar.judgements import (
     Judgements,
     Kind,
@@ -53,32 +38,8 @@ from closefar.judgements import (
 from closefar.model import ZERO, Metric, Scored, ScoredLevels, in_data_scale, loadings
 from closefar.packed import packed_size
 from closefar.plain import records, to_jsonable
-from closefar.questions import (
-    DOUBT,
-    JACKKNIFE_PARTS,
-    MOST_MOVES,
-    CalibrationBin,
-    Confidence,
-    Diagnosis,
-    Finding,
-    Interval,
-    LabelErrors,
-    TruncationPath,
-    calibrate,
-    check_noise_model,
-    confidence,
-    describe_comparisons,
-    describe_evidence,
-    find_misfit,
-    flip_aware,
-    judge_labels,
-    sides_of,
-    truncation_of,
-    units_with_comparisons,
-    wilson,
-)
-from closefar.questions import summarize as summary_of
-from closefar.report.maps import distinct_points, map_pairs, map_points
+from closefar.questions import LabelErrors
+from closefar.report.maps import map_pairs, map_points
 from closefar.report.wording import count, digits, percent, points, rounded, sentence, short, signed, with_and
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -221,7 +182,7 @@ def summarize(
             "directions": _directions(metric, names, scales),
             "matrix": _matrix(metric, names, scales),
             "pair_map": map_pairs(metric, shown, suspects, seed),
-            "point_map": _point_map(fit, shown, dependent, provenance, seed),
+            "point_map": map_points(fit, shown, dependent, provenance.categories, seed),
         }
         tell("noise check")
         facts["noise_check"] = _noise_check(fit, shown, seed, dependent)
@@ -235,9 +196,9 @@ def summarize(
             "intervals": _intervals(fit, training, names, seed=seed, groups=own),
             "annotators": _annotators(fit),
             "comparisons": _comparisons(fit),
-            "evidence": describe_evidence(fit),
+            "evidence": questions.describe_evidence(fit),
             "problems": _problems(fit, facts["noise_check"], is_chance=is_chance, groups=of_training),
-            "certificate": {**asdict(fit.certificate), "status": fit.certificate.status, **_certificate_words(fit)},
+            "certificate": _certificate(fit),
             "fit": _fit(fit),
             "next_steps": _next_steps(metric, provenance),
         }
@@ -273,16 +234,13 @@ def _headline(title: str | None, facts: dict[str, Any], provenance: Provenance) 
 
 def _pairs(fit: Fit, judged: _Judged, shown: Judgements, labels: list[str]) -> dict[str, Any]:
     return {
-        "source": judged.source,
-        "unseen": judged.unseen,
-        "words": judged.words,
+        **{name: getattr(judged, name) for name in ("source", "unseen", "words", "noun")},
         "n_pairs": len(judged.judgements),
         "n_given": len(shown),
         "kind": str(fit.kind),
         "share_far": shown.mean(shown.is_far) if fit.kind is Kind.CLOSE_FAR else None,
         "n_fitted": fit.statistics.n_pairs,
         "labels": labels,
-        "noun": judged.noun,
         "term": fit.kind.term,
         "weighted": shown.sample_weight is not None,
     }
@@ -301,35 +259,19 @@ def _fit(fit: Fit) -> dict[str, Any]:
         parameters = {**parameters, "far_label": fit.sides.far}
     return {
         **asdict(fit.statistics),
+        **{name: getattr(metric, name) for name in ("flip_rate", "threshold", "thresholds", "rank", "origin")},
         "noise": metric.noise.name,
-        "flip_rate": metric.flip_rate,
-        "threshold": metric.threshold,
-        "thresholds": list(metric.thresholds),
-        "rank": metric.rank,
         "n_features": len(metric.factor),
-        "origin": metric.origin,
         "alpha": fit.alpha,
         "prior": fit.prior if isinstance(fit.prior, str) else "metric",
         "scale": fit.known.scale,
         "engine": fit.engine,
         "parameters": {
-            name: value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+            name: value if isinstance(value, int | float | str | None) else str(value)
             for name, value in parameters.items()
         },
-        "summary": summary_of(fit),
+        "summary": questions.summarize(fit),
     }
-
-
-def _point_map(
-    fit: Fit, shown: Judgements, ids: NDArray[Any] | None, provenance: Provenance, seed: int
-) -> dict[str, Any]:
-    """The map of the points of the pairs, where they are known."""
-    known = distinct_points(shown, ids, seed)
-    if known is None:
-        return {"reason": "The points themselves are not known, only their differences."}
-    importance = np.sum(fit.metric.factor**2, axis=1) * np.array(fit.statistics.column_scales) ** 2
-    more = {"importance": importance, "categories": provenance.categories, "seed": seed}
-    return map_points(fit.metric, *known, **more)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -351,9 +293,9 @@ class _Effort:
 
     def __init__(self, fit: Fit) -> None:
         self.n_features, self.rank = d, k = len(fit.metric.factor), fit.metric.rank
-        self.n_moves = count_parameters(d, k) if k else 1
+        self.n_moves = fitting.count_parameters(d, k) if k else 1
         self.fit = max(fit.certificate.n_passes, _FEWEST_PASSES) * d * d
-        self.moves = float(min(self.n_moves, MOST_MOVES) ** 2)
+        self.moves = float(min(self.n_moves, questions.MOST_MOVES) ** 2)
         # Whether a proven fit takes several times as long as an approximate one.
         self.has_many_features = d > _FEW_FEATURES
 
@@ -455,15 +397,10 @@ class _Judged:
         """Every one of them, for what is asked of these labels and not of new points."""
         return self if self.known is None else self.known
 
-    @property
-    def n_units(self) -> int:
-        """How many points or groups there are, or pairs where those are independent."""
-        return len(self.scored) if self.groups is None else numbered(self.groups)[1]
-
     def interval(self, holds: BoolArray) -> tuple[float, float]:
         """The 95% interval of the share for which something holds, wider where pairs depend on each other."""
         share = self.judgements.mean(holds)
-        return wilson(share, self.effective_number(holds))
+        return questions.wilson(share, self.effective_number(holds))
 
     def effective_number(self, holds: BoolArray) -> float:
         """As many independent pairs would know this share as well."""
@@ -471,7 +408,7 @@ class _Judged:
         if self.groups is None:
             return most
         share, shares = self.judgements.mean(holds), self.judgements.shares
-        n_units, variance = self.n_units, variance_of_sum((holds - share) * shares, self.groups)
+        n_units, variance = numbered(self.groups)[1], variance_of_sum((holds - share) * shares, self.groups)
         if n_units > 1:  # few groups know their spread badly
             variance *= (student.ppf(0.975, n_units - 1) / 1.96) ** 2
         if variance <= 0:
@@ -531,7 +468,7 @@ def _is_training(fitted: Fit, judgements: Judgements) -> bool:
     others = [] if weighted.comparisons is None else [measure(weighted.comparisons.data)]
     squared = np.concatenate([measure(weighted.data), *others])
     scales = np.array(known.column_scales)
-    found = measured_statistics(weighted, squared, Scorer.of(fitted), scales, known.n_parameters)
+    found = fitting.measured_statistics(weighted, squared, fitting.Scorer.of(fitted), scales, known.n_parameters)
     return all(
         math.isclose(getattr(found, name), getattr(known, name), rel_tol=1e-6, abs_tol=1e-7)
         for name in ("null_loss", "accuracy", "wrong_share", "uncertain_labels")
@@ -618,11 +555,11 @@ def _label_errors(fitted: Fit, unseen: Scores, groups: NDArray[Any] | None) -> t
     """
     if fitted.settings.class_weight is not None:
         return None, None
-    judgements, changes = unseen.judgements, flip_aware(fitted.settings)
+    judgements, changes = unseen.judgements, questions.flip_aware(fitted.settings)
     is_whole = len(judgements) == fitted.statistics.n_pairs
     try:
-        own = fitted if is_whole and not changes else fit_to(judgements, fitted.chosen.but(**changes))
-        return judge_labels(own, judgements, unseen, groups=groups), None
+        own = fitted if is_whole and not changes else fitting.fit(judgements, fitted.chosen.but(**changes))
+        return questions.judge_labels(own, judgements, unseen, groups=groups), None
     except ValueError as error:
         return None, str(error).rstrip(".")
 
@@ -632,11 +569,12 @@ def _out_of_fold(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tu
 
     Those that no split tests have the threshold NaN.
     """
-    parts = [(refit_part(fitted, judgements.take(train)), test) for train, test in splits]
+    parts = [(fitting.refit_part(fitted, judgements.take(train)), test) for train, test in splits]
     thresholds = np.full(len(judgements), np.nan)
     for part, test in parts:
         thresholds[test] = _threshold(part)
-    return join_scores(judgements, [(score(part, judgements.take(test)), test) for part, test in parts]), thresholds
+    scored = [(fitting.score(part, judgements.take(test)), test) for part, test in parts]
+    return fitting.join_scores(judgements, scored), thresholds
 
 
 def _threshold(fitted: Fit) -> float:
@@ -655,7 +593,7 @@ def _by_metric(
     fitted: Fit, judgements: Judgements, source: str, words: str, groups: NDArray[Any] | None = None
 ) -> _Judged:
     """Judge by the fit as it is."""
-    scored, thresholds = score(fitted, judgements), np.full(len(judgements), _threshold(fitted))
+    scored, thresholds = fitting.score(fitted, judgements), np.full(len(judgements), _threshold(fitted))
     return _Judged(scored, source, words, _noun_of(fitted), thresholds, groups=groups)
 
 
@@ -690,9 +628,8 @@ def _distances(judged: _Judged, metric: Metric, labels: list[str]) -> dict[str, 
         edges = np.linspace(0.0, end, _HISTOGRAM_BINS + 1)
     shown = np.clip(values, -end, end)
 
-    def count_bins(chosen: Any = slice(None)) -> list[float]:
-        counts: list[float] = np.histogram(shown[chosen], edges, weights=weights[chosen])[0].tolist()
-        return counts
+    def count_bins(chosen: Any = slice(None)) -> FloatArray:
+        return np.histogram(shown[chosen], edges, weights=weights[chosen])[0]
 
     found = {
         "edges": edges.tolist(),
@@ -702,17 +639,17 @@ def _distances(judged: _Judged, metric: Metric, labels: list[str]) -> dict[str, 
     if judgements.kind is Kind.COMPARISONS:
         reading = f"The metric agrees with {percent(scored.accuracy)} of the answers, at the right of zero."
         return {**found, "counts": count_bins(), "reading": reading}
-    of_label = [codes == code for code in range(len(labels))]
+    counts = [count_bins(codes == code) for code in range(len(labels))]
     if not isinstance(scored, ScoredLevels):
-        close, far = map(count_bins, of_label)
-        return {**found, "close": close, "far": far, "threshold": scale, "reading": _side_reading(judged)}
+        sides = dict(zip(("close", "far"), counts, strict=True))
+        return {**found, **sides, "threshold": scale, "reading": _side_reading(judged)}
     own = np.sum(scored.squared[:, None] >= scored.thresholds, axis=1)
     exactly, nearly = (percent(judgements.mean(np.abs(own - codes) <= reach)) for reach in (0, 1))
     return {
         **found,
         "levels": [
-            {"label": label, "n": int(chosen.sum()), "counts": count_bins(chosen)}
-            for label, chosen in zip(labels, of_label, strict=True)
+            {"label": label, "n": int(np.sum(codes == code)), "counts": counts[code]}
+            for code, label in enumerate(labels)
         ],
         "thresholds": thresholds.tolist(),
         "reading": (
@@ -766,7 +703,9 @@ def _calibration(judged: _Judged, *, caveat: str) -> dict[str, Any]:
     A comparison is turned so that the likelier answer comes first.
     """
     found = [
-        (k, row) for k, each in enumerate(sides_of(judged.scored), 1) for row in calibrate(each, _CALIBRATION_BINS)
+        (k, row)
+        for k, each in enumerate(questions.sides_of(judged.scored), 1)
+        for row in questions.calibrate(each, _CALIBRATION_BINS)
     ]
     bins = [row for _, row in found]
     error = float(np.average([abs(row.predicted - row.observed) for row in bins], weights=[row.weight for row in bins]))
@@ -875,7 +814,7 @@ def _confusion(scored: Scores, labels: list[str]) -> dict[str, Any]:
     return {"labels": labels, "counts": scored.confusion().tolist()}
 
 
-def _calibration_reading(bins: list[CalibrationBin], error: float) -> str:
+def _calibration_reading(bins: list[questions.CalibrationBin], error: float) -> str:
     if len(bins) == 1:
         return (
             f"Every predicted probability of far is {percent(bins[0].predicted)}; the observed share is "
@@ -970,7 +909,7 @@ def _learning_sizes(sides: IndexArray, trains: list[IndexArray], fewest: int) ->
 
 
 def _learned(fitted: Fit, judgements: Judgements, train: IndexArray, test: IndexArray) -> tuple[float, float]:
-    unseen = score(refit_part(fitted, judgements.take(np.sort(train))), judgements.take(np.sort(test)))
+    unseen = fitting.score(fitting.refit_part(fitted, judgements.take(np.sort(train))), judgements.take(np.sort(test)))
     return unseen.loss, unseen.accuracy
 
 
@@ -1037,22 +976,18 @@ def _held_out(fit: Fit) -> dict[str, Any] | None:
     }
 
 
-def _verdict(found: Baseline, *, is_plain: bool) -> str:
-    judged = f"{found.n_held_out:,} held-out judgements"
+def _verdict(found: fitting.Baseline, *, is_plain: bool) -> str:
+    judged = f"on {found.n_held_out:,} held-out judgements"
     if is_plain:
-        return f"The result is the plain distance itself: on {judged}, no learned metric was clearly better."
-    figures = f"{abs(found.gain):.3f} (standard error {found.standard_error:.3f})"
+        return f"The result is the plain distance itself: {judged}, no learned metric was clearly better."
+    how, change = ("not clearly ", "lower by only") if found.gain > 0.0 else ("not ", "higher by")
     if found.is_better:
-        return f"The learned metric is better than the plain distance: on {judged}, its loss is lower by {figures}."
-    if found.gain > 0.0:
-        return (
-            f"The learned metric is not clearly better than the plain distance: on {judged}, its loss is lower by only "
-            f"{figures}."
-        )
-    return (
-        f"The learned metric is not better than the plain distance: on {judged}, its loss is higher by {figures}. Use "
-        "the plain distance, or collect more judgements."
+        how, change = "", "lower by"
+    words = (
+        f"The learned metric is {how}better than the plain distance: {judged}, its loss is {change} "
+        f"{abs(found.gain):.3f} (standard error {found.standard_error:.3f})."
     )
+    return words + (" Use the plain distance, or collect more judgements." if found.gain <= 0.0 else "")
 
 
 def _choice(fit: Fit) -> dict[str, Any] | None:
@@ -1068,11 +1003,11 @@ def _choice(fit: Fit) -> dict[str, Any] | None:
     }
 
 
-def _path(found: Choice) -> dict[str, Any] | None:
+def _path(found: fitting.Choice) -> dict[str, Any] | None:
     """The candidates that differ in alpha, a line for each prior and flip rate, and the plain distance."""
     # Ranks and noises are tried at one alpha, after the path.
     first = [each for each in found.table if each[3:5] == found.table[0][3:5]]
-    lines: dict[tuple[str, float], list[Tried]] = {}
+    lines: dict[tuple[str, float], list[fitting.Tried]] = {}
     for each in first:
         if math.isfinite(each.alpha) and each.alpha > 0.0:
             lines.setdefault((each.prior, each.flip_rate), []).append(each)
@@ -1124,16 +1059,15 @@ def _truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: in
     effort = _Effort(fit)
     used = judgements.sample(effort.pairs_to_truncate(len(judgements)), seed)
     refits = is_training and effort.can_refit_truncated(len(used))
-    path = truncation_of(fit, used, scale="data", refits=refits, is_rough=effort.has_many_features)
+    path = questions.truncation_of(fit, used, scale="data", refits=refits, is_rough=effort.has_many_features)
     names = ("k", "loss", "lost", "bound", "accuracy", "refit_loss", "refit_accuracy")
     rows = [
         {"cut_off": step.gamma, **{name: getattr(step, name) for name in names}}
         for step in (path[k] for k in _shown_ranks(len(path) - 1))
         if not refits or step.refit_loss is not None
     ]
-    reading = f"All of these {_noun_of(fit)}s have the same label."
-    if _has_sides(used):
-        reading = _truncation_reading(path, refits)
+    same = f"All of these {_noun_of(fit)}s have the same label."
+    reading = _truncation_reading(path, refits) if _has_sides(used) else same
     if fit.settings.class_weight is not None:
         reading += " Labels count with the class weights of the fit."
     return {"rows": rows, "n_pairs": len(used), "refitted": refits, "reading": reading}
@@ -1201,7 +1135,7 @@ def _spectrum_reading(rows: list[dict[str, Any]]) -> str:
     return f"{first} {percent(rows[enough - 1]['cumulative'])} of the mean squared distance."
 
 
-def _truncation_reading(path: TruncationPath, refitted: bool) -> str:
+def _truncation_reading(path: questions.TruncationPath, refitted: bool) -> str:
     rank, whole = len(path) - 1, path[-1].accuracy
     if rank == 0:
         return ZERO
@@ -1253,18 +1187,14 @@ def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str
     if first_threshold > 0:
         which = "threshold" if len(metric.thresholds) == 1 else "lowest threshold"
         words += f", {rounded(most / first_threshold)} times the {which}"
-    return f"{words}.{_strongest_interaction(names, scaled)}"
-
-
-def _strongest_interaction(names: list[str], scaled: FloatArray) -> str:
     off = np.triu(scaled, 1)
-    if len(names) < 2 or not np.any(off):
-        return ""
+    if not np.any(off):
+        return f"{words}."
     i, j = (int(index) for index in np.unravel_index(np.argmax(np.abs(off)), off.shape))
     how = "adds to" if off[i, j] > 0 else "takes from"
     return (
-        f" The strongest interaction is that of {short(names[i])} and {short(names[j])}: a difference in both with the "
-        f"same sign {how} the distance."
+        f"{words}. The strongest interaction is that of {short(names[i])} and {short(names[j])}: a difference in both "
+        f"with the same sign {how} the distance."
     )
 
 
@@ -1344,13 +1274,20 @@ def _wrong_labels(
     if errors is not None and errors.share is None:
         doubt, errors = errors.reason, None
     if errors is None:
-        part = _contradictions(judged, doubt, term)
+        part, doubtful, listed = _contradictions(judged, doubt, term)
     else:
-        part = _probabilities(errors, judged.noun, term, is_graded=isinstance(judged.scored, ScoredLevels))
-    suspects = judged.judgements.numbers[part.pop("suspects")]
-    rows = [_suspicious_row(judged, index, ids, errors) for index in part.pop("order").tolist()]
-    found = {"reason": None, "doubt": doubt, **part, "id_columns": 0 if ids is None else ids.shape[1], "rows": rows}
-    return {**found, "on_other_scale": errors is not None and _is_on_other_scale(errors, judged, fit)}, suspects
+        part, doubtful, listed = _probabilities(errors, judged, term)
+    found = {
+        "reason": None,
+        "doubt": doubt,
+        **part,
+        "n_doubtful": len(doubtful),
+        "id_columns": 0 if ids is None else ids.shape[1],
+        "rows": [_suspicious_row(judged, index, ids, errors) for index in listed.tolist()],
+        "on_other_scale": errors is not None and _is_on_other_scale(errors, judged, fit),
+    }
+    # Contradictions are not proven wrong, so the map shows the listed ones only.
+    return found, judged.judgements.numbers[listed if errors is None else doubtful]
 
 
 def _noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any] | None = None) -> dict[str, Any]:
@@ -1360,7 +1297,7 @@ def _noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[An
     used = judgements.sample(_Effort(fit).pairs_to_check(len(judgements)), seed)
     ids = find_points(used.data) if groups is None else groups[used.numbers]
     try:
-        check = check_noise_model(fit, used, groups=units_with_comparisons(ids, used))
+        check = questions.check_noise_model(fit, used, groups=questions.units_with_comparisons(ids, used))
     except ValueError as error:  # says why it can't be checked
         return {"reason": sentence(words_of(error))}
     outside = sum(abs(row.z) > 1.96 for row in check.bins)
@@ -1378,18 +1315,18 @@ def _noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[An
 def _problems(fit: Fit, noise: dict[str, Any], *, is_chance: bool, groups: NDArray[Any] | None = None) -> list[str]:
     """What the fit, its data and its noise leave open, most pressing first; `groups` of the pairs of the fit."""
     found = [*([_CHANCE] if is_chance else []), *fit.problems]
-    misfit: tuple[Finding, ...] = ()
-    if fit.judgements is None and not is_chance and noise["reason"] is None and noise["p_value"] < DOUBT:
+    misfit: tuple[questions.Finding, ...] = ()
+    if fit.judgements is None and not is_chance and noise["reason"] is None and noise["p_value"] < questions.DOUBT:
         found.append(noise["advice"])
     if fit.judgements is not None:
         with contextlib.suppress(ValueError):  # the labels can't tell
-            misfit = find_misfit(fit, units_with_comparisons(groups, fit.judgements))
-    return [sentence(problem) for problem in Diagnosis.of(fit, found, misfit).problems]
+            misfit = questions.find_misfit(fit, questions.units_with_comparisons(groups, fit.judgements))
+    return [sentence(problem) for problem in questions.Diagnosis.of(fit, found, misfit).problems]
 
 
-def _probabilities(errors: LabelErrors, noun: str, term: str, *, is_graded: bool) -> dict[str, Any]:
-    suspects = np.flatnonzero(errors.probability > 0.5)
-    listed = errors.order[:_MOST_SUSPICIOUS]
+def _probabilities(errors: LabelErrors, judged: _Judged, term: str) -> tuple[dict[str, Any], IndexArray, IndexArray]:
+    """The share of wrong labels, which are more probably wrong than right, and those to list in their order."""
+    noun, suspects = judged.noun, np.flatnonzero(errors.probability > 0.5)
     are = "is" if len(suspects) == 1 else "are"
     wrong, likely = f"they contradict the side of the threshold on which their {noun}s lie", "wrong than right"
     if noun == "comparison":
@@ -1399,61 +1336,50 @@ def _probabilities(errors: LabelErrors, noun: str, term: str, *, is_graded: bool
     share, low, high = errors.share or 0.0, errors.share_low or 0.0, errors.share_high or 0.0
     interval = f"(95% interval {percent(low)} to {percent(high)})"
     found = f"About {percent(share)} of the {term}s are wrong {interval}: {wrong}"
-    if is_graded and errors.meaning != "flipped":
+    if isinstance(judged.scored, ScoredLevels) and errors.meaning != "flipped":
         found = f"About {percent(share)} of the {noun}s were {ANOTHER_LEVEL} {interval}"
     reading = f"{found}. {count(len(suspects), term)} {are} more likely {likely}."
-    order = listed[errors.probability[listed] >= _LEAST_SUSPICIOUS]
-    return _finding("probability", share, (low, high), suspects, order, reading)
+    part = {"kind": "probability", "share": share, "share_low": low, "share_high": high, "reading": reading}
+    listed = errors.order[:_MOST_SUSPICIOUS]
+    return part, suspects, listed[errors.probability[listed] >= _LEAST_SUSPICIOUS]
 
 
 def _is_on_other_scale(errors: LabelErrors, judged: _Judged, fit: Fit) -> bool:
     """Whether the fit that finds wrong labels, which allows for flips, has notably other margins than the fit."""
-    scored = score(fit, judged.judgements)
+    scored = fitting.score(fit, judged.judgements)
     if isinstance(scored, ScoredLevels):
         return False
     own = scored.margin
     return bool(np.median(np.abs(errors.margin - own)) > _NOTABLE_MARGIN * np.median(np.abs(own)))
 
 
-def _contradictions(judged: _Judged, doubt: str | None, term: str) -> dict[str, Any]:
+def _contradictions(judged: _Judged, doubt: str | None, term: str) -> tuple[dict[str, Any], IndexArray, IndexArray]:
+    """The share of labels that contradict the metric, which do, and those to list in their order.
+
+    A level does if it is not even next to the most probable one or, of two levels, if it is the other one.
+    """
     scored, judgements = judged.scored, judged.judgements
+    is_graded = isinstance(scored, ScoredLevels)
     if isinstance(scored, ScoredLevels):
-        return _far_off(judged, scored, doubt)
-    share = judgements.mean(~scored.is_right)
-    low, high = judged.interval(~scored.is_right)
-    order = np.argsort(judgements.signs * scored.margin, kind="stable")
-    contradicting = order[~scored.is_right[order]]
-    judge = "a fit that has not seen them" if judged.source == "out-of-fold" else "the metric"
-    reading = f"{percent(share)} of the {term}s contradict {judge} (95% interval {percent(low)} to {percent(high)})."
+        is_off = np.abs(scored.predicted - judgements.codes) > (1 if judgements.n_levels > 2 else 0)
+        order, off = np.argsort(-scored.losses, kind="stable"), f"labels are {OFF}"
+    else:
+        judge = "a fit that has not seen them" if judged.source == "out-of-fold" else "the metric"
+        order, off = np.argsort(judgements.signs * scored.margin, kind="stable"), f"{term}s contradict {judge}"
+        is_off = ~scored.is_right
+    share, (low, high) = judgements.mean(is_off), judged.interval(is_off)
+    reading = f"{percent(share)} of the {off} (95% interval {percent(low)} to {percent(high)})."
     if doubt is not None:
-        reading += f" How many of them are wrong can't be told: {doubt}. The strongest contradictions come first."
+        reading += f" How many {'labels' if is_graded else 'of them'} are wrong can't be told: {doubt}."
+    if is_graded:
+        reading += " The least probable ones come first."
+    elif doubt is not None:
+        reading += " The strongest contradictions come first."
     elif share > 0:
         reading += " They are wrong if the metric is right; the strongest contradictions come first."
-    return _finding("contradiction", share, (low, high), contradicting, contradicting[:_MOST_SUSPICIOUS], reading)
-
-
-def _far_off(judged: _Judged, scored: ScoredLevels, doubt: str | None) -> dict[str, Any]:
-    """Levels that are not even next to the most probable one; of two levels, those that are the other one."""
-    reach = 1 if judged.judgements.n_levels > 2 else 0
-    is_off = np.abs(scored.predicted - judged.judgements.codes) > reach
-    share, (low, high) = judged.judgements.mean(is_off), judged.interval(is_off)
-    order = np.argsort(-scored.losses, kind="stable")
-    off = order[is_off[order]]
-    reading = f"{percent(share)} of the labels are {OFF} (95% interval {percent(low)} to {percent(high)})."
-    if doubt is not None:
-        reading += f" How many labels are wrong can't be told: {doubt}."
-    reading += " The least probable ones come first."
-    return {**_finding("contradiction", share, (low, high), off, off[:_MOST_SUSPICIOUS], reading), "is_off": True}
-
-
-def _finding(
-    kind: str, share: float, interval: tuple[float, float], suspects: IndexArray, order: IndexArray, reading: str
-) -> dict[str, Any]:
-    """The share of labels in doubt, with which they are, and those to list in their order."""
-    found = {"kind": kind, "share": share, **dict(zip(("share_low", "share_high"), interval, strict=True))}
-    # Contradictions are not proven wrong, so the map shows the listed ones only.
-    shown = suspects if kind == "probability" else order
-    return {**found, "n_doubtful": len(suspects), "suspects": shown, "order": order, "reading": reading}
+    part = {"kind": "contradiction", "share": share, "share_low": low, "share_high": high, "reading": reading}
+    found = order[is_off[order]]
+    return {**part, **({"is_off": True} if is_graded else {})}, found, found[:_MOST_SUSPICIOUS]
 
 
 def _suspicious_row(
@@ -1511,10 +1437,10 @@ def _intervals(
     effort = _Effort(fit)
     if not effort.can_sandwich(len(training)):
         return {"reason": _TOO_MUCH_WORK}
-    method = "auto" if effort.can_refit(len(training), JACKKNIFE_PARTS) else "sandwich"
+    method = "auto" if effort.can_refit(len(training), questions.JACKKNIFE_PARTS) else "sandwich"
     try:
-        units = units_with_comparisons(groups, training)
-        intervals = confidence(fit, training, groups=units, random_state=seed, method=method)
+        units = questions.units_with_comparisons(groups, training)
+        intervals = questions.confidence(fit, training, groups=units, random_state=seed, method=method)
     except ValueError as error:  # says why there are none
         return {"reason": sentence(words_of(error))}
     if not intervals.valid:
@@ -1523,7 +1449,7 @@ def _intervals(
     return _interval_facts(intervals, names)
 
 
-def _interval_facts(intervals: Confidence, names: list[str]) -> dict[str, Any]:
+def _interval_facts(intervals: questions.Confidence, names: list[str]) -> dict[str, Any]:
     thresholds, directions = _interval_rows(intervals.thresholds), _interval_rows(intervals.directions)
     flips = [] if intervals.flip_rate is None else _interval_rows(intervals.flip_rate)
     is_relative = not thresholds  # the scale of M is that of the noise of the comparisons
@@ -1551,7 +1477,7 @@ def _interval_facts(intervals: Confidence, names: list[str]) -> dict[str, Any]:
     }
 
 
-def _interval_rows(interval: Interval) -> list[dict[str, float]]:
+def _interval_rows(interval: questions.Interval) -> list[dict[str, float]]:
     names = ("estimate", "standard_error", "low", "high")
     return records({name: np.ravel(getattr(interval, name)) for name in names})
 
@@ -1594,8 +1520,8 @@ def _comparisons(fit: Fit) -> dict[str, Any] | None:
         "noise": None if noise is None else noise.value,
         "noise_interval": None if noise is None or noise.interval is None else list(noise.interval),
         "reading": (
-            f"{describe_comparisons(fit)} They are part of each training fold, so that the figures above are for new "
-            "pairs, and this agreement is that of training."
+            f"{questions.describe_comparisons(fit)} They are part of each training fold, so that the figures above are "
+            "for new pairs, and this agreement is that of training."
         ),
     }
 
@@ -1605,23 +1531,21 @@ def _annotators(fit: Fit) -> dict[str, Any] | None:
     table = fit.annotators
     if table is None:
         return None
-    (low, high), flip_rates = table.strictness_interval().T, table.flip_rates
-    order = sorted(range(len(table)), key=lambda k: (not table.verdicts[k].is_doubtful, -abs(table.strictness[k])))
-    rows = [
-        {
-            "annotator": str(table.names[k]),
-            "n": int(table.judgements[k]),
-            "strictness": float(table.strictness[k]),
-            "low": float(low[k]),
-            "high": float(high[k]),
-            "flip_rate": None if flip_rates is None else float(flip_rates[k]),
-            "agreement": float(table.agreement[k]),
-            "kappa": None if np.isnan(table.kappa[k]) else float(table.kappa[k]),
-            "verdict": str(table.verdicts[k]),
-            "is_doubtful": table.verdicts[k].is_doubtful,
-        }
-        for k in order[:_ANNOTATOR_ROWS]
-    ]
+    low, high = table.strictness_interval().T
+    columns = {
+        "annotator": list(map(str, table.names)),
+        "n": table.judgements,
+        "strictness": table.strictness,
+        "low": low,
+        "high": high,
+        "flip_rate": [None] * len(table) if table.flip_rates is None else table.flip_rates,
+        "agreement": table.agreement,
+        "kappa": table.kappa,
+        "verdict": list(map(str, table.verdicts)),
+        "is_doubtful": [verdict.is_doubtful for verdict in table.verdicts],
+    }
+    order = sorted(records(columns), key=lambda row: (not row["is_doubtful"], -abs(row["strictness"])))
+    rows = order[:_ANNOTATOR_ROWS]
     return {
         "rows": rows,
         "n": len(table),
@@ -1635,9 +1559,9 @@ def _annotators(fit: Fit) -> dict[str, Any] | None:
     }
 
 
-def _annotator_reading(table: AnnotatorTable) -> str:
+def _annotator_reading(table: fitting.AnnotatorTable) -> str:
     said = []
-    for verdict in AnnotatorVerdict:
+    for verdict in fitting.AnnotatorVerdict:
         found = [short(str(name)) for name in table.named(verdict)]
         if verdict.is_doubtful and found:
             more = [f"{len(found) - _ANNOTATORS_NAMED:,} others"] if len(found) > _ANNOTATORS_NAMED else []
@@ -1715,13 +1639,9 @@ def _baseline(quality: dict[str, Any]) -> str:
     return f"always predicting {short(quality['likelier'])}" if quality["likelier"] else "by guessing"
 
 
-def _certificate_words(fit: Fit) -> dict[str, str]:
-    """The outcome in a word, what to do, and what is proven."""
-    certificate, settings = fit.certificate, fit.settings
-    if fit.is_metric_alone:
-        term = fit.kind.term
-        words = f"On the {count(fit.statistics.n_pairs, term)} given, its loss is {certificate.loss:.6g} per {term}."
-        return {"outcome": str(certificate.outcome), "advice": sentence(certificate.advice), "words": words}
+def _certificate(fit: Fit) -> dict[str, Any]:
+    """The certificate, its outcome in a word, what to do, and what is proven."""
+    certificate, settings, term = fit.certificate, fit.settings, fit.kind.term
     others = "metric of any rank"
     if settings.fit_origin and fit.alpha == 0:
         others = "metric up to a thousand times the size of this one"
@@ -1729,12 +1649,15 @@ def _certificate_words(fit: Fit) -> dict[str, str]:
         f"The fit reached an objective of {certificate.objective:.8g}. It is proven that no {others} has an objective "
         f"below {certificate.lower_bound:.8g}, so at most {certificate.gap:.1e} can be gained."
     )
-    if np.any(fit.flip_rate):
+    if fit.is_metric_alone:
+        words = f"On the {count(fit.statistics.n_pairs, term)} given, its loss is {certificate.loss:.6g} per {term}."
+    elif np.any(fit.flip_rate):
         words += (
-            f" This holds for the last step, in which each {fit.kind.term}'s probability of being flipped is held "
-            "fixed; the likelihood with flips may have other maxima."
+            f" This holds for the last step, in which each {term}'s probability of being flipped is held fixed; the "
+            "likelihood with flips may have other maxima."
         )
-    return {"outcome": str(certificate.outcome), "advice": sentence(certificate.advice), "words": words}
+    said = {"outcome": str(certificate.outcome), "advice": sentence(certificate.advice), "words": words}
+    return {**asdict(certificate), "status": certificate.status, **said}
 
 
 def _interval(part: dict[str, Any], name: str) -> str:
@@ -1742,23 +1665,23 @@ def _interval(part: dict[str, Any], name: str) -> str:
 
 
 def _wrong(facts: dict[str, Any]) -> str:
-    wrong, term = facts["wrong_labels"], facts["pairs"]["term"]
+    wrong, term, is_graded = facts["wrong_labels"], facts["pairs"]["term"], facts["pairs"]["kind"] == Kind.LEVELS
+    unknown = f"how many {term}s are wrong can't be estimated"
     if facts["quality"]["is_chance"]:
         return "this is not clearly better than chance"
     if facts["certificate"]["outcome"] in _ALONE:
-        return f"how many {term}s are wrong can't be estimated without a fit"
+        return f"{unknown} without a fit"
     if wrong["reason"] is not None or wrong["doubt"] is not None:
-        return f"how many {term}s are wrong can't be estimated from this fit"
-    if wrong["kind"] == "probability" and facts["pairs"]["kind"] == Kind.LEVELS:
-        return f"about {percent(wrong['share'])} of the pairs were {ANOTHER_LEVEL}"
+        return f"{unknown} from this fit"
     if wrong["kind"] == "probability":
-        return f"about {percent(wrong['share'])} of the {term}s are wrong"
+        found = f"pairs were {ANOTHER_LEVEL}" if is_graded else f"{term}s are wrong"
+        return f"about {percent(wrong['share'])} of the {found}"
     if facts["certificate"]["outcome"] == "separable":
         return f"the metric gets every training {term} right, so how many of them are wrong can't be estimated"
-    if facts["pairs"]["kind"] == Kind.LEVELS:
+    if is_graded:
         return f"{percent(wrong['share'])} of the labels are {OFF}"
     if facts["fit"]["alpha"] > 0:  # a penalty makes margins, and so the share of labels that noise explains, uncertain
-        return f"how many {term}s are wrong can't be estimated from this fit"
+        return f"{unknown} from this fit"
     return f"by the fit's own estimate, {percent(facts['fit']['wrong_share'])} of its training {term}s are wrong"
 
 
@@ -1767,29 +1690,6 @@ def _wrong(facts: dict[str, Any]) -> str:
 
 
 _MODEL = "model.closefar"  # where no file is known
-
-_OF_PAIRS = """\
-metric.distance(points[0], points[1])          # also of each row of two tables
-metric.probability_far(points[0] - points[1])  # that such a pair is labelled far
-points @ metric.components.T                   # mapped: Euclidean distance is now the learned one\
-"""
-
-_OF_LEVELS = """\
-metric.distance(points[0], points[1])         # also of each row of two tables
-metric.probabilities(points[0] - points[1])  # of each level, closest first
-points @ metric.components.T                 # mapped: Euclidean distance is now the learned one\
-"""
-
-_OF_COMPARISONS = """\
-metric.distance(points[0], points[1])  # also of each row of two tables; it has no threshold
-points @ metric.components.T           # mapped: Euclidean distance is now the learned one\
-"""
-
-_OF_POINTS = """\
-metric.squared_distance(points)  # of each point from the learned origin
-metric.probability_far(points)   # that such a point is labelled far
-points @ metric.components.T     # mapped: Euclidean distance is now the learned one\
-"""
 
 _NEIGHBOURS = """\
 from sklearn.neighbors import NearestNeighbors
@@ -1802,9 +1702,7 @@ distances, indices = neighbours.kneighbors(mapped)  # the first neighbour of eac
 
 def _next_steps(metric: Metric, provenance: Provenance) -> list[dict[str, str]]:
     """Return a title, a language and code for each; code in Python builds on what comes before it."""
-    applied = _OF_PAIRS if len(metric.thresholds) == 1 else _OF_LEVELS if metric.thresholds else _OF_COMPARISONS
-    applied = applied if metric.origin is None else _OF_POINTS
-    code = f"{_code_for_metric(metric, provenance)}\n\n{applied}"
+    code = f"{_code_for_metric(metric, provenance)}\n\n{_code_for_points(metric)}"
     steps = [
         {"title": "In Python", "language": "python", "code": code},
         {"title": "Nearest neighbours", "language": "python", "code": _NEIGHBOURS},
@@ -1835,6 +1733,23 @@ def _code_for_metric(metric: Metric, provenance: Provenance) -> str:
         f"from closefar.learners import Model\nfrom closefar.tables import Source, {read}\n\n{load}\n"
         f"{encoded}table = {read}(model.source(Source({source})), {options})\npoints = {points}"
     )
+
+
+def _code_for_points(metric: Metric) -> str:
+    """Apply the metric to points, with comments below each other."""
+    notes = {"metric.distance(points[0], points[1])": "also of each row of two tables"}
+    if metric.origin is not None:
+        notes = {"metric.squared_distance(points)": "of each point from the learned origin"}
+        notes["metric.probability_far(points)"] = "that such a point is labelled far"
+    elif len(metric.thresholds) == 1:
+        notes["metric.probability_far(points[0] - points[1])"] = "that such a pair is labelled far"
+    elif metric.thresholds:
+        notes["metric.probabilities(points[0] - points[1])"] = "of each level, closest first"
+    else:
+        notes["metric.distance(points[0], points[1])"] += "; it has no threshold"
+    notes["points @ metric.components.T"] = "mapped: Euclidean distance is now the learned one"
+    width = max(map(len, notes))
+    return "\n".join(f"{code:{width}}  # {note}" for code, note in notes.items())
 
 
 def _quoted(text: str | None) -> str:

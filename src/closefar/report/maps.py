@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray, IndexArray, as_float64, is_source, to_numpy
+from closefar.fitting import Fit
 from closefar.judgements import Judgements, Kind, Tuples, sample_rows
 from closefar.model import ZERO, Metric
 from closefar.report.wording import count, percent
@@ -38,36 +39,25 @@ class Colouring:
     ) -> Colouring:
         """Choose a column of the points and divide them by it."""
         columns = {name: place for place, name in enumerate(names)}
-        found = []
+        found: list[tuple[float, str, list[str], IndexArray]] = []
         for name, texts in categories.items():
-            places = [columns[f"{name}={text}"] for text in texts[1:] if f"{name}={text}" in columns]
-            if places:
-                found.append((float(importance[places].sum()), _of_category(name, texts[0], values, places, names)))
+            encoded = [text for text in texts[1:] if f"{name}={text}" in columns]
+            if encoded:
+                places = [columns[f"{name}={text}"] for text in encoded]
+                ones = values[:, places]  # all of which are 0 for the first
+                codes = np.where(np.max(ones, axis=1) > 0.5, np.argmax(ones, axis=1) + 1, 0)
+                found.append((float(importance[places].sum()), name, [texts[0], *encoded], codes))
         for place in np.argsort(-importance, kind="stable")[:_MOST_TRIED].tolist():
             numbers, codes = np.unique(values[:, place], return_inverse=True)
             if 2 <= len(numbers) <= _PALETTE:
-                labels = _named(numbers, categories.get(names[place], ()))
-                found.append((float(importance[place]), _of_labels(names[place], labels, codes)))
-        weight, best = max(found, key=lambda each: each[0], default=(0.0, None))
-        if best is not None and weight >= _NOTABLE * float(importance.sum()):
-            return best
+                words = dict(enumerate(categories.get(names[place], ())))
+                labels = [words.get(number, f"{number:.4g}") for number in numbers.tolist()]
+                found.append((float(importance[place]), names[place], labels, codes))
+        best = max(found, key=lambda each: each[0], default=None)
+        if best is not None and best[0] >= _NOTABLE * float(importance.sum()):
+            return _of_labels(*best[1:])
         strongest = int(np.argmax(importance))
         return _of_numbers(names[strongest], values[:, strongest])
-
-
-def _named(numbers: FloatArray, texts: Sequence[str]) -> list[str]:
-    """The texts that these numbers stand for, where they do."""
-    codes = [int(number) if number in range(len(texts)) else None for number in numbers.tolist()]
-    return [f"{number:.4g}" if code is None else texts[code] for number, code in zip(numbers, codes, strict=True)]
-
-
-def _of_category(
-    name: str, reference: str, values: FloatArray, places: Sequence[int], names: Sequence[str]
-) -> Colouring:
-    """From 0/1 columns, all of which are 0 for the reference."""
-    ones = values[:, places]
-    codes = np.where(np.max(ones, axis=1) > 0.5, np.argmax(ones, axis=1) + 1, 0)
-    return _of_labels(name, [reference, *(names[place].removeprefix(f"{name}=") for place in places)], codes)
 
 
 def _of_labels(name: str, labels: Sequence[str], codes: IndexArray) -> Colouring:
@@ -112,15 +102,11 @@ def map_pairs(metric: Metric, judgements: Judgements, suspects: IndexArray, seed
         return {"reason": "A comparison is of two differences, so it has no single place on a map."}
     used, sides, radii = judgements.sample(_MOST_MARKS, seed), judgements.sides, _roots(metric)
     places = metric.coordinates(used.data, metric.directions().columns[:, :2])
-    labels: list[Any] = [sides.close, sides.far]
-    meanings = styles = ["close", "far"]
+    named = [(sides.close, "close", "close"), (sides.far, "far", "far")]
     if sides.is_graded:
-        labels = sides.classes.tolist()
-        styles, meanings = level_styles(len(labels)), [""] * len(labels)
-    groups = [
-        {"name": str(label), "style": style, "meaning": meaning}
-        for label, style, meaning in zip(labels, styles, meanings, strict=True)
-    ]
+        levels = sides.classes.tolist()
+        named = [(level, style, "") for level, style in zip(levels, level_styles(len(levels)), strict=True)]
+    groups = [{"name": str(label), "style": style, "meaning": meaning} for label, style, meaning in named]
     is_single = metric.origin is not None
     places, codes = places if is_single else np.abs(places), used.codes.astype(np.intp)
     return {
@@ -133,22 +119,20 @@ def map_pairs(metric: Metric, judgements: Judgements, suspects: IndexArray, seed
 
 
 def map_points(
-    metric: Metric,
-    points: FloatArray,
-    index: IndexArray,
-    *,
-    importance: FloatArray,
-    categories: Mapping[str, Sequence[str]],
-    seed: int,
+    fit: Fit, judgements: Judgements, ids: NDArray[Any] | None, categories: Mapping[str, Sequence[str]], seed: int
 ) -> dict[str, Any]:
     """The points that are in a pair along the strongest directions, from their mean, coloured by one column.
 
-    `points` (m, d) and, for each pair, the two rows of it that are its points: `index` (n, 2); for comparisons more.
-    `importance` is how much each column weighs, `categories` the values of those without numbers,
-    as of `Provenance`.
+    `ids` are those of both points of all pairs that were given, where they share any; `categories` are the values of
+    the columns without numbers, as of `Provenance`.
     """
+    found, metric = _distinct_points(judgements, ids, seed), fit.metric
+    if found is None:
+        return {"reason": "The points themselves are not known, only their differences."}
     if metric.rank == 0:
         return {"reason": ZERO}
+    points, index = found
+    importance = np.sum(metric.factor**2, axis=1) * np.array(fit.statistics.column_scales) ** 2
     known, radii = np.unique(index), _roots(metric)
     values = points[known[sample_rows(len(known), _MOST_MARKS, seed)]].astype(np.float64, copy=False)
     places = (values - values.mean(axis=0)) @ metric.directions().columns[:, :2]
@@ -162,13 +146,10 @@ def map_points(
     }
 
 
-def distinct_points(
+def _distinct_points(
     judgements: Judgements, ids: NDArray[Any] | None, seed: int
 ) -> tuple[FloatArray, IndexArray] | None:
-    """The points of the pairs, or of a sample of many, and which two each pair is of; None of differences.
-
-    `ids` are those of both points of all pairs that were given, where they share any.
-    """
+    """The points of the pairs, or of a sample of many, and which two each pair is of; None of differences."""
     used = judgements.sample(_MOST_SEARCHED, seed)
     if isinstance(used.data, Tuples):
         return to_numpy(used.data.points), to_numpy(used.data.index)

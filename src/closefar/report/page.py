@@ -243,41 +243,39 @@ _LEVELS_HEIGHT = 320.0  # of all of them
 def _spectrum_chart(part: dict[str, Any], _: dict[str, Any]) -> str:
     """The mean squared distance along each direction: one bar each with its value and the cumulative share."""
     rows = part["rows"][:_MOST_BARS]
-    largest = max((row["value"] for row in rows), default=0.0) or 1.0
-    parts = [
-        _text(_BARS_LEFT, 15, "direction", "muted"),
-        _text(_VALUE_RIGHT, 15, "mean squared distance", "muted end"),
-        _text(_SHARE_RIGHT, 15, "cumulative", "muted end"),
-    ]
-    for index, row in enumerate(rows, start=1):
-        base = index * _ROW_HEIGHT
-        length = max((_BARS_RIGHT - _BARS_LEFT) * row["value"] / largest, 1.0)
-        parts += [
-            _text(_BARS_LEFT - 8, base + 16, f"{index}", "end"),
-            f'<rect class="bar" x="{_BARS_LEFT}" y="{base + 3}" width="{length:.1f}" height="{_ROW_HEIGHT - 6}"/>',
-            _text(_VALUE_RIGHT, base + 16, digits(row["value"]), "end"),
-            _text(_SHARE_RIGHT, base + 16, f"{row['cumulative']:.1%}", "end"),
-        ]
-    height = (len(rows) + 1) * _ROW_HEIGHT + 4
-    return _drawing("Bar chart of the mean squared distance along each direction", height, parts)
+    unit = (_BARS_RIGHT - _BARS_LEFT) / (max((row["value"] for row in rows), default=0.0) or 1.0)
+    headings = [(_BARS_LEFT, "direction"), (_VALUE_RIGHT, "mean squared distance"), (_SHARE_RIGHT, "cumulative")]
+    lines = []
+    for base, row in enumerate(rows, start=1):
+        place = f'x="{_BARS_LEFT}" y="{base * _ROW_HEIGHT + 3}"'
+        size = f'width="{max(unit * row["value"], 1.0):.1f}" height="{_ROW_HEIGHT - 6}"'
+        lines.append((f'<rect class="bar" {place} {size}/>', digits(row["value"]), f"{row['cumulative']:.1%}"))
+    return _rows_drawn("Bar chart of the mean squared distance along each direction", headings, lines)
 
 
 def _interval_chart(part: dict[str, Any], _: dict[str, Any]) -> str:
     """The mean squared distance along each direction with its interval, one line each."""
     rows = part["directions"][:_MOST_BARS]
     unit = (_RANGE_RIGHT - _BARS_LEFT) / (max((row["high"] for row in rows), default=0.0) or 1.0)
-    parts = [_text(_BARS_LEFT, 15, "mean squared distance", "muted"), _text(_SHARE_RIGHT, 15, "interval", "muted end")]
-    for index, row in enumerate(rows, start=1):
-        middle = index * _ROW_HEIGHT + 12
+    lines = []
+    for base, row in enumerate(rows, start=1):
+        middle = base * _ROW_HEIGHT + 12
         low, at, high = (_BARS_LEFT + unit * row[name] for name in ("low", "estimate", "high"))
-        parts += [
-            _text(_BARS_LEFT - 8, middle + 4, f"{index}", "end"),
-            f'<path class="whisker" d="M{low:.1f} {middle}H{high:.1f}"/>',
-            f'<circle class="dot" cx="{at:.1f}" cy="{middle}" r="4"/>',
-            _text(_SHARE_RIGHT, middle + 4, f"{digits(row['low'])} to {digits(row['high'])}", "end"),
-        ]
-    height = (len(rows) + 1) * _ROW_HEIGHT + 4
-    return _drawing("Intervals of the mean squared distance along each direction", height, parts)
+        whisker = f'<path class="whisker" d="M{low:.1f} {middle}H{high:.1f}"/>'
+        dot = f'<circle class="dot" cx="{at:.1f}" cy="{middle}" r="4"/>'
+        lines.append((whisker + dot, f"{digits(row['low'])} to {digits(row['high'])}"))
+    headings = [(_BARS_LEFT, "mean squared distance"), (_SHARE_RIGHT, "interval")]
+    return _rows_drawn("Intervals of the mean squared distance along each direction", headings, lines)
+
+
+def _rows_drawn(name: str, headings: list[tuple[int, str]], rows: Sequence[tuple[str, ...]]) -> str:
+    """Below headings, a line for each direction: its number, its mark, and texts that end where the headings do."""
+    parts = [_text(x, 15, words, "muted end" if x > _BARS_LEFT else "muted") for x, words in headings]
+    for number, (mark, *texts) in enumerate(rows, start=1):
+        base = number * _ROW_HEIGHT + 16
+        parts += [_text(_BARS_LEFT - 8, base, f"{number}", "end"), mark]
+        parts += [_text(x, base, words, "end") for (x, _), words in zip(headings[1:], texts, strict=True)]
+    return _drawing(name, (len(rows) + 1) * _ROW_HEIGHT + 4, parts)
 
 
 def _distance_chart(part: dict[str, Any], pairs: dict[str, Any]) -> str:
@@ -608,8 +606,8 @@ def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     if facts["problems"]:
         yield "Warnings", [f"* {problem}" for problem in facts["problems"]]
     if facts["baseline"] is not None:
-        columns = {"name": ("held out", ""), "accuracy": ("accuracy", ".1%"), "loss": ("loss", ".4f")}
-        yield "Compared with the plain distance", [_said(facts["baseline"]), _table(facts["baseline"]["rows"], columns)]
+        held_out = _table(facts["baseline"]["rows"], {"name": "", "accuracy": ".1%", "loss": ".4f"}, name="held out")
+        yield "Compared with the plain distance", [_said(facts["baseline"]), held_out]
     if facts["choice"] is not None and facts["choice"]["table"]:
         yield "Settings that were tried", [_tried(facts["choice"]["table"])]
     distances = {Kind.COMPARISONS: "Differences of squared distances", Kind.LEVELS: "Squared distances by level"}
@@ -622,8 +620,7 @@ def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         yield "Comparisons of the same fit", [_said(facts["comparisons"])]
     if facts["annotators"] is not None:
         yield "Annotators", [_said(facts["annotators"]), _annotators(facts["annotators"])]
-    ranks = _table(facts["truncation"]["rows"], _RANKS)
-    yield "Spectrum and truncation", [_said(facts["spectrum"]), _said(facts["truncation"]), ranks]
+    yield "Spectrum and truncation", [_said(facts["spectrum"]), _said(facts["truncation"]), _ranks(facts["truncation"])]
     yield "Directions and their loadings", _directions(facts["directions"]) or [_said(facts["directions"])]
     yield "The metric as a matrix", [_said(facts["matrix"])]
     outcome = f"{sentence(certificate['outcome'])}. {certificate['advice']}"
@@ -632,8 +629,8 @@ def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     yield "Confidence intervals", [_said(facts["intervals"]), *_intervals(facts["intervals"], facts["evidence"])]
     yield f"Suspicious {pairs['term']}s", [_said(wrong), *_suspicious(wrong, pairs)]
     curve, noun = facts["learning_curve"], pairs["noun"]
-    columns = {"n_pairs": (f"training {noun}s", ",d"), "loss": ("loss", ".4f"), "accuracy": ("accuracy", ".1%")}
-    found = [] if curve["reason"] else [_table(curve["rows"], columns)]
+    formats = {"n_pairs": ",d", "loss": ".4f", "accuracy": ".1%"}
+    found = [] if curve["reason"] else [_table(curve["rows"], formats, n_pairs=f"training {noun}s")]
     yield f"Learning curve: would more {noun}s help?", [_said(curve), *found]
     for step in facts["next_steps"]:
         yield step["title"], [_fence(step["code"], step["language"])]
@@ -654,44 +651,34 @@ def _fence(content: str, language: str = "") -> str:
     return f"```{language}\n{content.replace('```', '` ` `')}\n```"
 
 
-def _table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, tuple[str, str]]) -> str:
-    """A table of rows by the names of columns, each with its heading and its format."""
-    return _fence(format_table(list(columns.values()), [[row[name] for name in columns] for row in rows]))
+def _table(rows: Iterable[Mapping[str, Any]], formats: Mapping[str, str], **headings: str) -> str:
+    """A table of rows by the names of columns, each with a format; a heading is the name unless another is given."""
+    headings = {"low": "lower", "high": "upper", **headings}
+    columns = [(headings.get(name, name.replace("_", " ")), form) for name, form in formats.items()]
+    return _fence(format_table(columns, [[row[name] for name in formats] for row in rows]))
 
 
-_RANKS = {
-    "k": ("rank", "d"),
-    "cut_off": ("cut-off", ".3g"),
-    "loss": ("loss", ".4f"),
-    "bound": ("bound +", ".2g"),
-    "accuracy": ("accuracy", ".1%"),
-    "refit_accuracy": ("refitted", ".1%"),
-}
+def _ranks(part: dict[str, Any]) -> str:
+    formats = {"k": "d", "cut_off": ".3g", "loss": ".4f", "bound": ".2g", "accuracy": ".1%", "refit_accuracy": ".1%"}
+    return _table(part["rows"], formats, k="rank", cut_off="cut-off", bound="bound +", refit_accuracy="refitted")
 
 
 def _tried(rows: list[dict[str, Any]]) -> str:
-    columns = {
-        "prior": ("prior", ""),
-        "alpha": ("alpha", ".4g"),
-        "flip_rate": ("flip rate", ".3f"),
-        "rank": ("rank", ""),
-        "noise": ("noise", ""),
-        "loss": ("held-out loss", ".4f"),
-        "standard_error": ("std. error", ".4f"),
-        "accuracy": ("accuracy", ".1%"),
-    }
+    formats = {"prior": "", "alpha": ".4g", "flip_rate": ".3f", "rank": "", "noise": "", "loss": ".4f"}
+    formats |= {"standard_error": ".4f", "accuracy": ".1%"}
     for name in ("rank", "noise"):
         if len({row[name] for row in rows}) == 1:
-            del columns[name]
-    return _table(rows, columns)
+            del formats[name]
+    return _table(rows, formats, loss="held-out loss", standard_error="std. error")
 
 
 def _calibration(part: dict[str, Any], kind: str) -> str:
     far = " far" if kind == Kind.CLOSE_FAR else ""
-    shares = {"predicted": f"predicted{far}", "observed": f"observed{far}", "low": "lower", "high": "upper"}
-    columns = {"level": ("level or higher", "d")} if kind == Kind.LEVELS else {}
-    columns |= {"count": ("number", ",d"), **{name: (heading, ".1%") for name, heading in shares.items()}}
-    return _table(part["bins"], columns)
+    headings = {"level": "level or higher", "count": "number"}
+    headings |= {name: f"{name}{far}" for name in ("predicted", "observed")}
+    formats = {"level": "d"} if kind == Kind.LEVELS else {}
+    formats |= {"count": ",d", **dict.fromkeys(("predicted", "observed", "low", "high"), ".1%")}
+    return _table(part["bins"], formats, **headings)
 
 
 def _confusion(part: dict[str, Any]) -> str:
@@ -703,18 +690,11 @@ def _confusion(part: dict[str, Any]) -> str:
 
 
 def _annotators(part: dict[str, Any]) -> str:
-    columns = {
-        "annotator": ("annotator", ""),
-        "n": ("judgements", ",d"),
-        "strictness": ("strictness", "+.3g"),
-        "low": ("lower", "+.3g"),
-        "high": ("upper", "+.3g"),
-        **({"flip_rate": ("flip rate", ".1%")} if part["has_flips"] else {}),
-        "agreement": ("agreement", ".1%"),
-        **({"kappa": ("kappa", ".2f")} if part["has_kappa"] else {}),
-        "verdict": ("verdict", ""),
-    }
-    return _table([{**row, "annotator": short(row["annotator"])} for row in part["rows"]], columns)
+    formats = {"annotator": "", "n": ",d", "strictness": "+.3g", "low": "+.3g", "high": "+.3g"}
+    formats |= {"flip_rate": ".1%"} if part["has_flips"] else {}
+    formats |= {"agreement": ".1%", **({"kappa": ".2f"} if part["has_kappa"] else {}), "verdict": ""}
+    rows = [{**row, "annotator": short(row["annotator"])} for row in part["rows"]]
+    return _table(rows, formats, n="judgements")
 
 
 def _directions(part: dict[str, Any]) -> list[str]:
@@ -734,22 +714,23 @@ def _intervals(part: dict[str, Any], evidence: str) -> list[str]:
     rows |= {"flip rate": part["flip_rate"]} if part["flip_rate"] else {}
     rows |= dict(zip(("close called far", "far called close"), part.get("flip_rates", []), strict=False))
     rows |= {f"direction {number}": row for number, row in enumerate(part["directions"], start=1)}
-    columns = {"name": ("", ""), "estimate": ("estimate", ".4g"), "low": ("lower", ".4g"), "high": ("upper", ".4g")}
-    return [evidence, part["statement"], _table([{"name": name, **row} for name, row in rows.items()], columns)]
+    formats = {"name": "", "estimate": ".4g", "low": ".4g", "high": ".4g"}
+    return [
+        evidence,
+        part["statement"],
+        _table([{"name": name, **row} for name, row in rows.items()], formats, name=""),
+    ]
 
 
 def _suspicious(part: dict[str, Any], pairs: dict[str, Any]) -> list[str]:
     if not part["rows"]:
         return []
-    columns = {"who": ("row or id", ""), "label": (pairs["term"], "")}
-    wrong = {"probability_wrong": ("P(wrong)", ".3f")}
-    of_label = {"probability_of_label": (f"P({pairs['term']})", ".3f")}
+    wrong, of_label, term = {"probability_wrong": ".3f"}, {"probability_of_label": ".3f"}, pairs["term"]
     is_probability = part["kind"] == "probability"
+    formats = {"who": "", "label": "", **(wrong if is_probability else of_label), "margin": ".3g"}
     if pairs["kind"] == Kind.LEVELS:
-        columns |= {"predicted": ("predicted", ""), **(wrong if is_probability else {}), **of_label}
-        columns |= {"squared_distance": ("squared distance", ".3g")}
-    else:
-        columns |= {**(wrong if is_probability else of_label), "margin": ("margin", ".3g")}
+        formats = {"who": "", "label": "", "predicted": "", **(wrong if is_probability else {}), **of_label}
+        formats |= {"squared_distance": ".3g"}
     rows = [
         {
             **row,
@@ -758,7 +739,8 @@ def _suspicious(part: dict[str, Any], pairs: dict[str, Any]) -> list[str]:
         }
         for row in part["rows"]
     ]
-    return [_table(rows, columns)]
+    probabilities = {"probability_wrong": "P(wrong)", "probability_of_label": f"P({term})"}
+    return [_table(rows, formats, who="row or id", label=term, **probabilities)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
