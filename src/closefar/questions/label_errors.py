@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, isinf
 from typing import Any, Self
@@ -591,62 +591,65 @@ def _overlap(train: IndexArray, test: IndexArray) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Labels of partitions: what a fit says of each label, as dask arrays that are computed when asked for.
+# Labels of partitions: what a fit says of each label, as a dask array of records that is computed when asked for.
 
 
-_LAZY_COLUMNS = ("probability", "margin", "error", "contradicts")
+def judge_partitions(
+    partitions: Partitions,
+    fit: Fit,
+    errors: SideErrors,
+    curves: tuple[FlipCurve, ...] | None = None,
+    factor: float = 1.0,
+) -> dict[str, Any]:
+    """Return the fields of `LabelErrors` with one entry per label, as dask arrays; nothing is computed.
+
+    If there are curves of it, the probability is P(flipped), of which `factor` is claimed.
+    """
+    import dask
+    import dask.array as da
+
+    numbers = [("probability", float), ("margin", float), ("error", float)]
+    kinds = np.dtype([*numbers, ("contradicts", bool), ("labels", fit.sides.classes.dtype), ("index", np.intp)])
+    counts = partitions.n_rows or ()
+    judge = partial(_judge_partition, kinds, fit.metric, fit.sides.far, errors, curves, factor)
+    parts = zip(mapped_partitions(partitions, judge, np.cumsum([0, *counts[:-1]]).tolist()), counts, strict=True)
+    records = da.concatenate([da.from_delayed(part, (n,), dtype=kinds) for part, n in parts])
+    order = dask.delayed(_most_suspicious)(records)["index"]
+    return {
+        **{name: records[name] for name in ("probability", "margin", "error", "contradicts", "labels")},
+        "order": da.from_delayed(order, records.shape, dtype=np.intp),
+        "_records": records,
+    }
 
 
 def _judge_partition(
+    kinds: np.dtype[Any],
     metric: Metric,
     far: Any,
     errors: SideErrors,
     curves: tuple[FlipCurve, ...] | None,
     factor: float,
     partition: Partition,
-) -> FloatArray:
-    """Probability, margin, error and whether the label contradicts the margin, one row per pair of a partition.
+    start: int,
+) -> NDArray[Any]:
+    """A record for each pair of a partition, the first of which has this number."""
+    records = np.empty(len(partition), kinds)
+    if len(records):
+        signs = np.where(np.asarray(partition.labels == far), 1.0, -1.0)
+        scored = Scored.by(metric, Judgements.of_signs(partition.data, signs))
+        found = Verdicts.of(scored, errors.at(partition.data, scored.margin[:, None]), np.zeros(len(signs), dtype=bool))
+        records["probability"], records["margin"], records["error"] = found.probability, found.margin, found.error
+        if curves is not None:
+            records["probability"] = probability_flipped(curves, found.margin, ~scored.is_right) * factor
+        records["contradicts"], records["labels"] = ~scored.is_right, partition.labels
+        records["index"] = start + np.arange(len(records))
+    return records
 
-    If there are curves of it, the probability is P(flipped), of which `factor` is claimed.
-    """
-    if len(partition) == 0:
-        return np.empty((0, len(_LAZY_COLUMNS)))
-    signs = np.where(np.asarray(partition.labels == far), 1.0, -1.0)
-    scored = Scored.by(metric, Judgements.of_signs(partition.data, signs))
-    found = Verdicts.of(scored, errors.at(partition.data, scored.margin[:, None]), np.zeros(len(signs), dtype=bool))
-    probability = found.probability
-    if curves is not None:
-        probability = probability_flipped(curves, found.margin, ~scored.is_right) * factor
-    return np.column_stack([probability, found.margin, found.error, ~scored.is_right])
 
-
-def lazy_verdicts(
-    judge: Callable[[Partition], FloatArray], partitions: Partitions, dtype_of_labels: Any
-) -> dict[str, Any]:
-    """Return the columns of the judge, the labels and the order of suspicion as dask arrays; nothing is computed."""
-    import dask
-    import dask.array as da
-
-    counts = partitions.n_rows or ()
-
-    def labels_of(partition: Partition) -> NDArray[Any]:
-        return np.asarray(partition.labels)
-
-    def order_of(table: FloatArray) -> IndexArray:
-        probability, margin, error, contradicts = table.T
-        agreement = np.where(contradicts > 0, -np.abs(margin), np.abs(margin))
-        return by_suspicion(probability, agreement / np.maximum(error, TINY))
-
-    def array(of: Callable[[Partition], Any], width: tuple[int, ...], dtype: Any) -> Any:
-        parts = zip(mapped_partitions(partitions, of), counts, strict=True)
-        return da.concatenate([da.from_delayed(part, (n, *width), dtype=dtype) for part, n in parts])
-
-    table = array(judge, (len(_LAZY_COLUMNS),), float)
-    columns = {name: table[:, at] for at, name in enumerate(_LAZY_COLUMNS)}
-    columns["contradicts"] = columns["contradicts"].astype(bool)
-    columns["labels"] = array(labels_of, (), dtype_of_labels)
-    columns["order"] = da.from_delayed(dask.delayed(order_of)(table), (sum(counts),), dtype=np.intp)
-    return columns
+def _most_suspicious(records: NDArray[Any], k: int | None = None) -> NDArray[Any]:
+    """The k most suspicious of these records, or all of them, in this order."""
+    agreement = np.where(records["contradicts"], -1.0, 1.0) * np.abs(records["margin"])
+    return records[by_suspicion(records["probability"], agreement / np.maximum(records["error"], TINY))[:k]]
 
 
 def by_suspicion(probability: FloatArray, agreement: FloatArray) -> IndexArray:
@@ -727,6 +730,7 @@ class LabelErrors:
     labels: NDArray[Any]
     expected: NDArray[Any] | None = None
     kind: Kind = Kind.CLOSE_FAR
+    _records: Any = field(default=None, repr=False)
 
     @property
     def n_contradicting(self) -> int:
@@ -738,14 +742,21 @@ class LabelErrors:
 
         Levels also have the one that is expected.
         """
-        first: Any = self.order[:k]
-        named = {"label": self.labels, "expected": self.expected, "probability": self.probability}
-        named |= {"margin": self.margin, "error": self.error}
-        columns = {"index": first, **{name: each[first] for name, each in named.items() if each is not None}}
-        if is_dask(first):
+        if self._records is not None:
             import dask
 
-            (columns,) = dask.compute(columns)
+            # Each worker sends the first of its partitions.  Fused tasks would have names that the cluster knows with
+            # another meaning.
+            blocks = self._records.to_delayed(optimize_graph=False).ravel()
+            tops = dask.compute(*(dask.delayed(_most_suspicious)(block, k) for block in blocks), optimize_graph=False)
+            found = _most_suspicious(np.concatenate(tops), k)
+            columns = {"index": found["index"], "label": found["labels"]}
+            columns |= {name: found[name] for name in ("probability", "margin", "error")}
+        else:
+            first = self.order[:k]
+            named = {"label": self.labels, "expected": self.expected, "probability": self.probability}
+            named |= {"margin": self.margin, "error": self.error}
+            columns = {"index": first, **{name: each[first] for name, each in named.items() if each is not None}}
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
@@ -957,8 +968,8 @@ def find_label_errors(
     For dask arrays and frames, and for pairs opened on a cluster, the fit to all pairs is computed at once, where
     they are.  What is said of the labels as a whole (`meaning`, `share`, `reason`, `unseen_share`) follows from a
     sample of 100,000 pairs that is gathered in this process; of fewer pairs, from all of them.  The arrays with one
-    entry per label are dask arrays, of which nothing is computed until they are; `order` and `table` gather the
-    verdicts on one worker.
+    entry per label are dask arrays, of which nothing is computed until they are; `order` gathers the verdicts
+    on one worker, and `table` only the most suspicious of each partition.
 
     Examples
     --------
@@ -1051,13 +1062,12 @@ def _find_in_partitions(
     learn = partial(_learn, fit, some, "pairs")
     verdicts, unseen = _judged(learn, some, found_groups, cv, method, n_jobs, random_state)
     found = judge_labels(fit, some, unseen, verdicts, groups=found_groups)
-    curves, factor = None, 1.0
-    if found.meaning == "flipped":
-        known = Scored.by(fit.metric, some)
-        curves = FlipEvidence.of(known).curves
-        factor = claimed_share(known if unseen is None else unseen, found.reason)
-    judge = partial(_judge_partition, fit.metric, fit.sides.far, SideErrors.of(fit, some.counted()), curves, factor)
-    return replace(found, **lazy_verdicts(judge, partitions, fit.sides.classes.dtype))
+    errors = SideErrors.of(fit, some.counted())
+    if found.meaning == "side":
+        return replace(found, **judge_partitions(partitions, fit, errors))
+    known = Scored.by(fit.metric, some)
+    factor = claimed_share(known if unseen is None else unseen, found.reason)
+    return replace(found, **judge_partitions(partitions, fit, errors, FlipEvidence.of(known).curves, factor))
 
 
 def _asked(judgements: Judgements, judged: str) -> Judgements:
