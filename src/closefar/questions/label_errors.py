@@ -560,23 +560,6 @@ def judge_sides(
     return Verdicts.of(join_scores(judgements, [part[1:] for part in parts]), errors, is_new)
 
 
-def unseen_scores(
-    learn: Callable[[IndexArray], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
-) -> Scores | None:
-    """The judgements that splits test, with the margins of fits to the other sides; None if there are none.
-
-    Splits with a pair on both sides are ignored.
-    """
-    apart = [(train, test) for train, test in splits if not _overlap(train, test)]
-    if not apart:
-        return None
-    judgements = replace(judgements, comparisons=None)
-    parts = _scored(learn, judgements, apart, n_jobs)
-    return join_scores(judgements, [part[1:] for part in parts]).take(
-        np.unique(np.concatenate([test for _, test in apart]))
-    )
-
-
 def _scored(
     learn: Callable[[IndexArray], Fit], judgements: Judgements, splits: list[Split], n_jobs: int | None
 ) -> list[tuple[Fit, Scores, IndexArray]]:
@@ -595,31 +578,31 @@ def _overlap(train: IndexArray, test: IndexArray) -> bool:
 
 
 def judge_partitions(
-    partitions: Partitions,
-    fit: Fit,
-    errors: SideErrors,
-    curves: tuple[FlipCurve, ...] | None = None,
-    factor: float = 1.0,
+    partitions: Partitions, fit: Fit, sample: Judgements, unseen: Scores | None, judged: LabelErrors
 ) -> dict[str, Any]:
     """Return the fields of `LabelErrors` with one entry per label, as dask arrays; nothing is computed.
 
-    If there are curves of it, the probability is P(flipped), of which `factor` is claimed.
+    `judged` are the errors of the sample; `unseen` are its out-of-fold scores, where there are any.
     """
     import dask
     import dask.array as da
 
+    curves, factor = None, 1.0
+    if judged.meaning == "flipped":
+        known = Scored.by(fit.metric, sample)
+        curves, factor = (
+            FlipEvidence.of(known).curves,
+            claimed_share(known if unseen is None else unseen, judged.reason),
+        )
     numbers = [("probability", float), ("margin", float), ("error", float)]
-    kinds = np.dtype([*numbers, ("contradicts", bool), ("labels", fit.sides.classes.dtype), ("index", np.intp)])
-    counts = partitions.n_rows or ()
+    kinds = np.dtype([*numbers, ("contradicts", bool), ("label", fit.sides.classes.dtype), ("index", np.intp)])
+    errors, counts = SideErrors.of(fit, sample.counted()), partitions.n_rows or ()
     judge = partial(_judge_partition, kinds, fit.metric, fit.sides.far, errors, curves, factor)
     parts = zip(mapped_partitions(partitions, judge, np.cumsum([0, *counts[:-1]]).tolist()), counts, strict=True)
     records = da.concatenate([da.from_delayed(part, (n,), dtype=kinds) for part, n in parts])
-    order = dask.delayed(_most_suspicious)(records)["index"]
-    return {
-        **{name: records[name] for name in ("probability", "margin", "error", "contradicts", "labels")},
-        "order": da.from_delayed(order, records.shape, dtype=np.intp),
-        "_records": records,
-    }
+    order = da.from_delayed(dask.delayed(_most_suspicious)(records)["index"], records.shape, dtype=np.intp)
+    columns = {name: records[name] for name in ("probability", "margin", "error", "contradicts")}
+    return columns | {"labels": records["label"], "order": order, "_records": records}
 
 
 def _judge_partition(
@@ -641,7 +624,7 @@ def _judge_partition(
         records["probability"], records["margin"], records["error"] = found.probability, found.margin, found.error
         if curves is not None:
             records["probability"] = probability_flipped(curves, found.margin, ~scored.is_right) * factor
-        records["contradicts"], records["labels"] = ~scored.is_right, partition.labels
+        records["contradicts"], records["label"] = ~scored.is_right, partition.labels
         records["index"] = start + np.arange(len(records))
     return records
 
@@ -750,8 +733,7 @@ class LabelErrors:
             blocks = self._records.to_delayed(optimize_graph=False).ravel()
             tops = dask.compute(*(dask.delayed(_most_suspicious)(block, k) for block in blocks), optimize_graph=False)
             found = _most_suspicious(np.concatenate(tops), k)
-            columns = {"index": found["index"], "label": found["labels"]}
-            columns |= {name: found[name] for name in ("probability", "margin", "error")}
+            columns = {name: found[name] for name in ("index", "label", "probability", "margin", "error")}
         else:
             first = self.order[:k]
             named = {"label": self.labels, "expected": self.expected, "probability": self.probability}
@@ -992,6 +974,7 @@ def find_label_errors(
             f'judged must be "pairs" or, with both pairs and comparisons, "comparisons"; got {judged!r}'
             f"{'' if judged not in _JUDGED else ' and no comparisons'}."
         )
+    changes, partitions = flip_aware(Settings.of(learner), penalise=method == "auto"), None
     if is_partitioned(pairs):
         if method == "out-of-fold" or groups is not None:
             got = "groups" if method != "out-of-fold" else 'method="out-of-fold"'
@@ -1000,19 +983,22 @@ def find_label_errors(
                 f"or pass a sample: {words_for_sample(pairs)}."
             )
         partitions = counted_partitions(partitions_of(pairs, labels, sample_weight))
-        return _find_in_partitions(learner, partitions, cv, method, n_jobs, random_state)
-    judgements = clone(learner).read(pairs, labels, sample_weight, annotators=annotators, comparisons=comparisons)
+        fit = clone(learner).set_params(**changes).fit(partitions).fit_.unless_interrupted()
+        judgements = _sample(fit, partitions)
+    else:
+        judgements = clone(learner).read(pairs, labels, sample_weight, annotators=annotators, comparisons=comparisons)
     asked = _asked(judgements, judged)
-    found_groups = resolve_groups(groups, asked.data)
-    settings = Settings.of(learner)
-    settings = settings.but(**flip_aware(settings, penalise=method == "auto"))
-    by = found_groups if groups is not None and judged == "pairs" else None
-    fit = fit_to(judgements, settings, groups=by)
-    fit.warn(stacklevel=2)
-    fit.unless_interrupted()
+    ids = resolve_groups(groups, asked.data)
+    if partitions is None:
+        by = ids if groups is not None and judged == "pairs" else None
+        fit = fit_to(judgements, Settings.of(learner).but(**changes), groups=by)
+        fit.warn(stacklevel=2)
+        fit.unless_interrupted()
     learn = partial(_learn, fit, judgements, judged)
-    verdicts, unseen = _judged(learn, asked, found_groups, cv, method, n_jobs, random_state)
-    return judge_labels(fit, asked, unseen, verdicts, groups=found_groups, has_places=method == "auto")
+    verdicts, unseen = _judged(learn, asked, ids, cv, method, n_jobs, random_state)
+    has_places = method == "auto" and partitions is None
+    found = judge_labels(fit, asked, unseen, verdicts, groups=ids, has_places=has_places)
+    return found if partitions is None else replace(found, **judge_partitions(partitions, fit, asked, unseen, found))
 
 
 def flip_aware(settings: Settings, *, penalise: bool = True) -> dict[str, Any]:
@@ -1038,36 +1024,27 @@ def _judged(
     if method == "in-sample":
         return None, None
     splits = _splits(cv, judgements, groups, check_random_state(random_state).randint(2**31))
-    if method == "auto":
-        return None, unseen_scores(learn, judgements, splits, n_jobs=n_jobs)
-    verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
-    tested = np.flatnonzero(verdicts.is_new)
-    return verdicts, verdicts.scores.take(tested) if len(tested) else None
+    if method == "out-of-fold":
+        verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
+        tested = np.flatnonzero(verdicts.is_new)
+        return verdicts, verdicts.scores.take(tested) if len(tested) else None
+    splits = [(train, test) for train, test in splits if not _overlap(train, test)]
+    if not splits:
+        return None, None
+    alone = replace(judgements, comparisons=None)
+    scores = join_scores(alone, [part[1:] for part in _scored(learn, alone, splits, n_jobs)])
+    return None, scores.take(np.unique(np.concatenate([test for _, test in splits])))
 
 
-def _find_in_partitions(
-    learner: Learner, partitions: Partitions, cv: Any, method: str, n_jobs: int | None, random_state: Any
-) -> LabelErrors:
-    """Fit to all pairs where they are, judge the model by a sample in memory, and each label when that is asked for."""
+def _sample(fit: Fit, partitions: Partitions) -> Judgements:
+    """Some of the judgements of partitions, in memory, with the weight of all."""
     n_columns, n = partitions.n_columns, sum(partitions.n_rows or ())
     most = min(max(_MOST_GATHERED, 8 * count_parameters(n_columns, None)), _SAMPLED_BYTES // (8 * n_columns))
     sample = sample_partitions(partitions, most)
     weights = np.ones(len(sample.labels)) if sample.weights is None else np.asarray(sample.weights, dtype=np.float64)
-    changes = flip_aware(Settings.of(learner), penalise=method == "auto")
-    fit = clone(learner).set_params(**changes).fit(partitions).fit_.unless_interrupted()
     scaled = n / len(weights) * weights if len(weights) < n else sample.weights
     unnamed = replace(fit.columns, names_in_data=None)
-    some = Judgements.read_more(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)
-    found_groups = resolve_groups(None, some.data)
-    learn = partial(_learn, fit, some, "pairs")
-    verdicts, unseen = _judged(learn, some, found_groups, cv, method, n_jobs, random_state)
-    found = judge_labels(fit, some, unseen, verdicts, groups=found_groups)
-    errors = SideErrors.of(fit, some.counted())
-    if found.meaning == "side":
-        return replace(found, **judge_partitions(partitions, fit, errors))
-    known = Scored.by(fit.metric, some)
-    factor = claimed_share(known if unseen is None else unseen, found.reason)
-    return replace(found, **judge_partitions(partitions, fit, errors, FlipEvidence.of(known).curves, factor))
+    return Judgements.read_more(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)
 
 
 def _asked(judgements: Judgements, judged: str) -> Judgements:
