@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from scipy.stats import cauchy, chi2, norm
 
 from closefar.arrays import TINY, TURNED, BoolArray, FloatArray, IndexArray, as_float64, is_indexed, is_source, to_numpy
@@ -89,10 +89,6 @@ class BinaryView:
         What margins of comparisons are divided by.
     n_rates : int
         How many flip rates were estimated with the metric.
-    annotators : array of shape (n,), optional
-        The annotator of each judgement.
-    n_annotators : int
-        How many annotators have a strictness of their own.
     """
 
     name: str
@@ -100,8 +96,6 @@ class BinaryView:
     scored: Scored
     comparison_noise: float = 1.0
     n_rates: int = 0
-    annotators: IndexArray | None = None
-    n_annotators: int = 0
 
     @property
     def judgements(self) -> Judgements:
@@ -112,25 +106,20 @@ class BinaryView:
         return self.judgements.kind is Kind.COMPARISONS
 
 
-def binary_views(fit: Fit, judgements: Judgements) -> tuple[BinaryView, ...]:
-    """The questions that these judgements answer; of pairs with comparisons, those about comparisons last."""
-    pairs, others = replace(judgements, comparisons=None), judgements.comparisons
-    found = list(_of_one_kind(fit, pairs))
-    return tuple(found if others is None else [*found, *_of_one_kind(fit, others)])
-
-
 def questions_of(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None) -> Iterator[tuple[BinaryView, Dependence]]:
     """The questions that these judgements answer, with the dependence between their answers.
 
-    `ids` are the groups or points of all judgements, those of attached comparisons last.
+    `ids` are the groups or points of all judgements; attached comparisons come last.
     """
-    n = len(judgements)
-    for asked in binary_views(fit, judgements):
-        is_attached = asked.are_compared and judgements.comparisons is not None
-        yield asked, Dependence(ids if ids is None else ids[n:] if is_attached else ids[:n])
+    n, others = len(judgements), judgements.comparisons
+    parts = [(replace(judgements, comparisons=None), slice(n))] + ([] if others is None else [(others, slice(n, None))])
+    for part, where in parts:
+        for asked in binary_views(fit, part):
+            yield asked, Dependence(None if ids is None else ids[where])
 
 
-def _of_one_kind(fit: Fit, judgements: Judgements) -> list[BinaryView]:
+def binary_views(fit: Fit, judgements: Judgements) -> list[BinaryView]:
+    """The questions that judgements of one kind answer."""
     is_estimated = fit.known.estimates_flips or (fit.settings.flip_rate == "auto" and has_flips(fit.flip_rate))
     n_rates = int(np.size(fit.metric.flip_rate)) if is_estimated else 0
     names, noise = [""], 1.0
@@ -140,10 +129,8 @@ def _of_one_kind(fit: Fit, judgements: Judgements) -> list[BinaryView]:
         names = [f"level >= {name}" for name in judgements.sides.classes.tolist()[1:]]
         # The flip rate of levels gives both sides of a dichotomy rates of their own.
         n_rates = 2 * int(n_rates > 0) if judgements.n_levels > 2 else n_rates
-    who = None if fit.annotators is None else judgements.annotators
-    by: dict[str, Any] = {} if who is None else {"annotators": who.codes, "n_annotators": len(who.names)}
     sides = sides_of(score(fit, judgements))
-    return [BinaryView(name, fit.metric, each, noise, n_rates, **by) for name, each in zip(names, sides, strict=True)]
+    return [BinaryView(name, fit.metric, each, noise, n_rates) for name, each in zip(names, sides, strict=True)]
 
 
 def turned(scored: Scored) -> Scored:
@@ -212,11 +199,8 @@ def wilson(share: float, n: float) -> tuple[float, float]:
 # The quantile of a weighted sum of labels, accurate in the tails and if a few labels dominate.
 
 
-# Newton's method for the tilt, with steps bounded and bisection where it leaves the bracket: 60 bisections alone would
-# give twice the accuracy asked for.
-_TILT_STEPS = 60
-_LARGEST_TILT_STEP = 2.0  # the sum has a standard deviation of one
-_TILT_ACCURACY = 1e-8  # of its mean
+# At this tilt, the sum of labels, whose standard deviation is one, is at the end of its support.
+_LARGEST_TILT = 120.0
 
 # Closer to the mean than this, the normal distribution is as good, and the formula is 0 / 0.
 _NEAR_MEAN = 0.05
@@ -230,20 +214,14 @@ def as_standard_normal(total: float, weights: FloatArray, model: LabelModel) -> 
     zero: on the side where the support ends early, a small error in `total` would have a large effect.
     """
     weights = weights / np.sqrt(np.sum(weights**2 * model.variance))
-    tilt, lowest, highest = total, -np.inf, np.inf
-    for _ in range(_TILT_STEPS):
-        log_moment, mean, variance = _tilted(tilt, weights, model)
-        if abs(mean - total) < _TILT_ACCURACY:
-            break
-        lowest, highest = (tilt, highest) if mean < total else (lowest, tilt)
-        step = (total - mean) / max(variance, _TILT_ACCURACY)
-        tilt += float(np.clip(step, -_LARGEST_TILT_STEP, _LARGEST_TILT_STEP))
-        if not lowest < tilt < highest:
-            tilt = 0.5 * (lowest + highest)
+    tilt = float(np.copysign(_LARGEST_TILT, total))
+    if total and abs(_tilted(tilt, weights, model)[1]) > abs(total):
+        tilt = brentq(lambda tilt: _tilted(tilt, weights, model)[1] - total, 0.0, tilt)
+    log_moment, _, variance = _tilted(tilt, weights, model)
     r = np.sign(tilt) * np.sqrt(max(2.0 * (tilt * total - log_moment), 0.0))
-    if abs(r) < _NEAR_MEAN:
+    if not total or abs(r) < _NEAR_MEAN:
         return total
-    quantile = r + np.log(max(tilt * np.sqrt(variance) / r, _TILT_ACCURACY)) / r
+    quantile = r + np.log(max(tilt * np.sqrt(variance) / r, TINY)) / r
     return float(np.sign(total) * min(abs(total), max(np.sign(total) * quantile, 0.0)))
 
 
@@ -328,7 +306,8 @@ class LabelScores:
     @property
     def n_on_margin(self) -> int:
         """The number of parameters that margins depend on."""
-        return len(self.moves.moves) + self.asked.n_annotators
+        who = self.scored.judgements.annotators
+        return len(self.moves.moves) + (0 if who is None else len(who.names))
 
     @property
     def n_parameters(self) -> int:
@@ -341,9 +320,9 @@ class LabelScores:
     def margin_blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each margin in each parameter that it depends on, one row per judgement."""
         for where, along in self.moves.blocks(self.scored.judgements.data):
-            who = self.asked.annotators
+            who = self.scored.judgements.annotators
             if who is not None:
-                along = np.column_stack([along, -1.0 * (who[where, None] == np.arange(self.asked.n_annotators))])
+                along = np.column_stack([along, -1.0 * (who.codes[where, None] == np.arange(len(who.names)))])
             yield where, along
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:

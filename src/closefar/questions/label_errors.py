@@ -25,21 +25,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
+from closefar import fitting
 from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray, is_dask, numbered
 from closefar.errors import either
-from closefar.fitting import (
-    Fit,
-    Learner,
-    Scores,
-    Settings,
-    count_parameters,
-    fit_from,
-    is_near_parts,
-    join_scores,
-    refit_part,
-    score,
-)
-from closefar.fitting import fit as fit_to
+from closefar.fitting import Fit, Learner, Scores, Settings, score
 from closefar.judgements import (
     Judgements,
     Kind,
@@ -557,7 +546,7 @@ def judge_sides(
         known = SideErrors.of(fit, judgements.take(train).counted())
         errors[test] = known.at(scores.judgements.data, _margins(scores), who)
         is_new[test] = not _overlap(train, test)
-    return Verdicts.of(join_scores(judgements, [part[1:] for part in parts]), errors, is_new)
+    return Verdicts.of(fitting.join_scores(judgements, [part[1:] for part in parts]), errors, is_new)
 
 
 def _scored(
@@ -991,7 +980,7 @@ def find_label_errors(
     ids = resolve_groups(groups, asked.data)
     if partitions is None:
         by = ids if groups is not None and judged == "pairs" else None
-        fit = fit_to(judgements, Settings.of(learner).but(**changes), groups=by)
+        fit = fitting.fit(judgements, Settings.of(learner).but(**changes), groups=by)
         fit.warn(stacklevel=2)
         fit.unless_interrupted()
     learn = partial(_learn, fit, judgements, judged)
@@ -1032,14 +1021,14 @@ def _judged(
     if not splits:
         return None, None
     alone = replace(judgements, comparisons=None)
-    scores = join_scores(alone, [part[1:] for part in _scored(learn, alone, splits, n_jobs)])
+    scores = fitting.join_scores(alone, [part[1:] for part in _scored(learn, alone, splits, n_jobs)])
     return None, scores.take(np.unique(np.concatenate([test for _, test in splits])))
 
 
 def _sample(fit: Fit, partitions: Partitions) -> Judgements:
     """Some of the judgements of partitions, in memory, with the weight of all."""
     n_columns, n = partitions.n_columns, sum(partitions.n_rows or ())
-    most = min(max(_MOST_GATHERED, 8 * count_parameters(n_columns, None)), _SAMPLED_BYTES // (8 * n_columns))
+    most = min(max(_MOST_GATHERED, 8 * fitting.count_parameters(n_columns, None)), _SAMPLED_BYTES // (8 * n_columns))
     sample = sample_partitions(partitions, most)
     weights = np.ones(len(sample.labels)) if sample.weights is None else np.asarray(sample.weights, dtype=np.float64)
     scaled = n / len(weights) * weights if len(weights) < n else sample.weights
@@ -1060,7 +1049,7 @@ def _learn(fit: Fit, judgements: Judgements, judged: str, rows: IndexArray) -> F
     some = asked.take(rows)
     if asked is not judgements:
         some = replace(judgements, comparisons=some)
-    return fit_from(fit, some) if is_near_parts(fit) else refit_part(fit, some)
+    return fitting.fit_from(fit, some) if fitting.is_near_parts(fit) else fitting.refit_part(fit, some)
 
 
 def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: int) -> list[Split]:
