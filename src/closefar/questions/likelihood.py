@@ -454,7 +454,7 @@ class LabelLikelihood:
         return self.n_on_matrix + self.outcomes.n_thresholds
 
     @cached_property
-    def _flips(self) -> Flips:
+    def flips(self) -> Flips:
         if self.flip_rate is None:
             return Flips.free(self.outcomes, self.n_rates)
         return Flips.known(self.outcomes, self.flip_rate)
@@ -499,16 +499,16 @@ class LabelLikelihood:
         found = found._replace(loss=np.where(is_open, found.loss, np.inf), low=-found.low, up=-found.up)
         rates = parameters[self.n_on_margin :]
         nothing = np.zeros((len(lower), len(rates)))
-        if self._flips.are_none:
+        if self.flips.are_none:
             return LabelTerms(*found, nothing, nothing, nothing)
         # P~ = e + s P and its derivatives over P~, from those of -log P.
-        base, kept = self._flips.at(rates)
+        base, kept = self.flips.at(rates)
         right = np.exp(-found.loss)
         flipped = base + kept * right
         share = kept * right / flipped
         low, up = share * found.low, share * found.up
-        of_right = _columns(self._flips.on_kept, len(share)) * (right / flipped)[:, None]
-        on_rates = of_right - _columns(self._flips.on_base, len(share)) / flipped[:, None]
+        of_right = _columns(self.flips.on_kept, len(share)) * (right / flipped)[:, None]
+        on_rates = of_right - _columns(self.flips.on_base, len(share)) / flipped[:, None]
         return LabelTerms(
             -np.log(flipped),
             low,
@@ -541,7 +541,7 @@ class LabelLikelihood:
         """The second derivative or, if that is not positive definite, as flips can make it, the Fisher information."""
         terms = self.terms(parameters) if terms is None else terms
         observed: FloatArray = self._sums(terms, weights) + self.of_prior
-        if self._flips.are_none or scaled_eigh(observed)[0][0] > 0.0:
+        if self.flips.are_none or scaled_eigh(observed)[0][0] > 0.0:
             return observed
         return self.fisher(parameters, weights)
 
