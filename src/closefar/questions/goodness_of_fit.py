@@ -971,12 +971,6 @@ class MisfitTest:
     p_value: float
     z: FloatArray
 
-    @classmethod
-    def combined(cls, tests: Sequence[MisfitTest]) -> MisfitTest:
-        """One test from those of several questions about the same judgements, with the z scores of the clearest."""
-        clearest = min(tests, key=lambda test: test.p_value)
-        return cls(combine(*(test.p_value for test in tests)), clearest.z)
-
 
 def misfit_tests(asked: BinaryView, dependence: Dependence) -> dict[Misfit, MisfitTest]:
     """Test whether the answers to a question depend on anything besides their margins under the metric.
@@ -1117,14 +1111,15 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
             tests.setdefault(kind, []).append(test)
     if refused and not tests and check is None:
         raise refused[0]
-    joined = {kind: MisfitTest.combined(found) for kind, found in tests.items()}
-    p_values = {kind: test.p_value for kind, test in joined.items()}
+    # Of several questions about the same judgements, the z scores are those of the clearest.
+    clearest = {kind: min(found, key=lambda test: test.p_value) for kind, found in tests.items()}
+    p_values = {kind: combine(*(test.p_value for test in found)) for kind, found in tests.items()}
     if check is not None:
         p_values[Misfit.NOISE] = check.p_value
     return tuple(
         Finding(kind, check.p_value, check.advice)
         if check is not None and kind is Misfit.NOISE
-        else _finding(kind, joined[kind], plain, judgements)
+        else _finding(kind, p_values[kind], clearest[kind].z, plain, judgements)
         for kind in sorted(_rejected(p_values), key=_NOISE_LAST.__contains__)
     )
 
@@ -1151,10 +1146,10 @@ def _rejected(p_values: Mapping[Misfit, float]) -> list[Misfit]:
     return ordered
 
 
-def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements) -> Finding:
-    shown, names = show_p_value(test.p_value), fitted.metric.column_names
+def _finding(kind: Misfit, p_value: float, z: FloatArray, fitted: Fit, judgements: Judgements) -> Finding:
+    shown, names = show_p_value(p_value), fitted.metric.column_names
     noun, terms = fitted.kind.noun, f"{fitted.kind.term}s"
-    largest = int(np.argmax(np.abs(test.z)))
+    largest = int(np.argmax(np.abs(z)))
     if kind is Misfit.LINEAR and fitted.kind is Kind.COMPARISONS:
         sentence = (
             f"Answers depend on which of the compared points has the larger value ({shown}), mostly in column "
@@ -1167,7 +1162,7 @@ def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements
             "which side has the larger value. No distance can represent this. Use a linear classifier of the "
             "differences, or check the order of the two sides of each pair."
         )
-    elif kind is Misfit.INDEFINITE and fitted.rank == fitted.metric.rank and test.z[largest] > 0:
+    elif kind is Misfit.INDEFINITE and fitted.rank == fitted.metric.rank and z[largest] > 0:
         kind = Misfit.RANK
         sentence = (
             f"{terms.capitalize()} depend on more directions than "
@@ -1184,7 +1179,7 @@ def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements
             "products of differences."
         )
     elif kind is Misfit.SHAPE:
-        like = "the sum of absolute differences (city block)" if test.z[1] > 0 else "the largest difference alone"
+        like = "the sum of absolute differences (city block)" if z[1] > 0 else "the largest difference alone"
         sentence = (
             f"Differences do not add up as squares ({shown}): the {terms} follow {like} more closely. Take roots or "
             "logarithms of the columns, or use a classifier of the absolute differences."
@@ -1192,7 +1187,7 @@ def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements
     elif kind is Misfit.PLACE:
         sentence = _of_place(shown, names[place_columns(len(names))[largest]], fitted, judgements)
     else:
-        wrong, right = ("close", "far") if test.z[0] > 0 else ("far", "close")
+        wrong, right = ("close", "far") if z[0] > 0 else ("far", "close")
         sentence = (
             f"{wrong.capitalize()} pairs are labelled {right} more often than {right} pairs are labelled "
             f"{wrong} ({shown}) at large margins. The model assumes the same flip rate on both sides, so "
@@ -1200,7 +1195,7 @@ def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements
             + either("find_label_errors", "closefar label-errors")
             + "."
         )
-    return Finding(kind, test.p_value, sentence)
+    return Finding(kind, p_value, sentence)
 
 
 def _of_place(shown: str, column: str, fitted: Fit, judgements: Judgements) -> str:
@@ -1305,25 +1300,21 @@ def _facts(fit: Fit) -> tuple[str, ...]:
     compared = [] if agreed is None else [f"It agrees with {agreed:.1%} of {statistics.n_comparisons} comparisons."]
     # A comparison can be given either way round.
     baseline = 0.5 if fit.kind is Kind.COMPARISONS else max(statistics.level_shares or (share, 1.0 - share))
+    annotators = "" if fit.annotators is None else f", by {len(fit.annotators)} annotators"
+    data = f"{statistics.n_pairs} {fit.kind.noun}s with {len(fit.metric.factor)} columns"
+    data += {
+        Kind.COMPARISONS: ".",
+        Kind.LEVELS: f", rated on {len(fit.sides.classes)} levels{annotators}.",
+        Kind.CLOSE_FAR: f", {share:.1%} labelled far{annotators}.",
+    }[fit.kind]
     return (
-        _data(fit),
+        data,
         f"The metric has rank {fit.metric.rank} and a training accuracy of {statistics.accuracy:.1%} "
         f"(majority baseline {baseline:.1%}).",
         *compared,
         f"The model estimates that {statistics.wrong_share:.1%} of the {fit.kind.term}s are wrong.",
         describe_evidence(fit),
     )
-
-
-def _data(fit: Fit) -> str:
-    statistics = fit.statistics
-    found = f"{statistics.n_pairs} {fit.kind.noun}s with {len(fit.metric.factor)} columns"
-    annotators = "" if fit.annotators is None else f", by {len(fit.annotators)} annotators"
-    if fit.kind is Kind.COMPARISONS:
-        return f"{found}."
-    if fit.kind is Kind.LEVELS:
-        return f"{found}, rated on {len(fit.sides.classes)} levels{annotators}."
-    return f"{found}, {statistics.share_far:.1%} labelled far{annotators}."
 
 
 def describe_evidence(fit: Fit) -> str:

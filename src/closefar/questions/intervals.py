@@ -753,7 +753,7 @@ def jackknife(
     rng = np.random.default_rng(check_random_state(0 if random_state is None else random_state).randint(2**31))
     # By margin and label, so that parts depend neither on the order of the rows nor on units.
     order = np.lexsort((likelihood.outcomes.codes, np.round(likelihood.margins(centre), 7)))
-    left_out = sample.dependence.parts(sample.repeats, np.argsort(order) * 1.0, JACKKNIFE_PARTS, rng)
+    left_out = sample.dependence.parts(sample.repeats, np.argsort(order).astype(np.float64), JACKKNIFE_PARTS, rng)
     kept = sample.likelihood.shares[:, None] * (1.0 - left_out / sample.repeats[:, None])
     left = kept.sum(axis=0)
     if not np.all(left > 0.0):

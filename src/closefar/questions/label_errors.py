@@ -79,6 +79,23 @@ class FlipCurve:
     contradicting: FloatArray
     agreeing: FloatArray
 
+    @classmethod
+    def of(
+        cls,
+        is_beyond: bool,
+        sizes: FloatArray,
+        missed: FloatArray,
+        likelihood: FloatArray,
+        rates: FloatArray,
+        largest_rate: float,
+    ) -> Self:
+        """P(flipped) at the margins of a grid, given the probabilities of the rates."""
+        usual = np.maximum(likelihood.sum(axis=(1, 2), keepdims=True), TINY)
+        weights = likelihood / usual * (rates * np.minimum(_RATES, largest_rate))[:, None, None]
+        contradicted = _contradicted(missed)
+        contradicting = np.einsum("qsb,qsbm->m", weights, (1.0 - missed) / contradicted)
+        return cls(is_beyond, sizes, contradicting, np.einsum("qsb,qsbm->m", weights, missed / (1.0 - contradicted)))
+
 
 def probability_flipped(curves: tuple[FlipCurve, ...], margin: FloatArray, contradicts: BoolArray) -> FloatArray:
     """The probability that each label is flipped; zero on a side where nothing is known."""
@@ -142,51 +159,31 @@ class FlipEvidence:
         repeats = weights * (effective_number(weights) / weights.sum())
         beyond = scored.margin >= 0
         wheres = ((True, beyond), (False, ~beyond))
-        sides = [_Side.of(scored, repeats, *each) for each in wheres if np.any(repeats[each[1]] > 0)]
-        rates = np.exp(sum(side.log_rates for side in sides))
+        sides = [(is_beyond, *_grid(scored, repeats, at)) for is_beyond, at in wheres if np.any(repeats[at] > 0)]
+        rates = np.prod([np.maximum(likelihood.mean(axis=(1, 2)), TINY) for *_, likelihood in sides], axis=0)
         rates /= rates.sum()
-        curves = tuple(side.flipped(rates, largest_rate) for side in sides)
+        curves = tuple(FlipCurve.of(*side, rates, largest_rate) for side in sides)
         low, high = np.interp([0.025, 0.975], np.cumsum(rates), _RATES)
         probability = probability_flipped(curves, scored.margin, ~scored.is_right)
         return cls(float(rates @ _RATES), float(low), float(high), probability, curves)
 
 
-@dataclass(frozen=True)
-class _Side:
-    """The pairs on one side of the threshold; the axes of grid arrays are rate, scale, shape and bin of the margin."""
+def _grid(scored: Scored, repeats: FloatArray, where: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The margins of the bins on one side of the threshold, the misses at each, and the likelihood of each curve.
 
-    is_beyond: bool
-    centres: FloatArray
-    missed: FloatArray
-    likelihood: FloatArray
-    log_rates: FloatArray
-
-    @classmethod
-    def of(cls, scored: Scored, repeats: FloatArray, is_beyond: bool, where: BoolArray) -> Self:
-        size, contradicts, repeats = np.abs(scored.margin[where]), ~scored.is_right[where], repeats[where]
-        counts = repeats > 0
-        bins = weighted_bins(size[counts], repeats[counts], _MARGIN_BINS)
-        total = np.bincount(bins, weights=repeats[counts])
-        contradicting = np.bincount(bins, weights=(repeats * contradicts)[counts])
-        centres = np.bincount(bins, weights=(repeats * size)[counts]) / total
-        scales = _SCALES * max(float(centres[len(centres) // 2]), TINY)
-        missed = 0.5 * np.exp(-((centres / scales[:, None, None]) ** _SHAPES[:, None]))
-        rates = _contradicted(missed)
-        log_likelihood = np.log(rates) @ contradicting + np.log1p(-rates) @ (total - contradicting)
-        log_likelihood -= log_likelihood.max()
-        likelihood = np.exp(log_likelihood)
-        log_rates = np.log(np.maximum(likelihood.mean(axis=(1, 2)), TINY))
-        return cls(is_beyond, centres, missed, likelihood, log_rates)
-
-    def flipped(self, rates: FloatArray, largest_rate: float) -> FlipCurve:
-        """P(flipped) at the centres of the bins, given the probabilities of the rates."""
-        usual = np.maximum(self.likelihood.sum(axis=(1, 2), keepdims=True), TINY)
-        weights = self.likelihood / usual * rates[:, None, None]
-        contradicted = _contradicted(self.missed)
-        weights_of_rate = weights * np.minimum(_RATES, largest_rate)[:, None, None]
-        contradicting = np.einsum("qsb,qsbm->m", weights_of_rate, (1.0 - self.missed) / contradicted)
-        agreeing = np.einsum("qsb,qsbm->m", weights_of_rate, self.missed / (1.0 - contradicted))
-        return FlipCurve(self.is_beyond, self.centres, contradicting, agreeing)
+    The axes of grid arrays are rate, scale, shape and bin of the margin.
+    """
+    size, contradicts, repeats = np.abs(scored.margin[where]), ~scored.is_right[where], repeats[where]
+    counts = repeats > 0
+    bins = weighted_bins(size[counts], repeats[counts], _MARGIN_BINS)
+    total = np.bincount(bins, weights=repeats[counts])
+    contradicting = np.bincount(bins, weights=(repeats * contradicts)[counts])
+    centres = np.bincount(bins, weights=(repeats * size)[counts]) / total
+    scales = _SCALES * max(float(centres[len(centres) // 2]), TINY)
+    missed = 0.5 * np.exp(-((centres / scales[:, None, None]) ** _SHAPES[:, None]))
+    rates = _contradicted(missed)
+    log_likelihood = np.log(rates) @ contradicting + np.log1p(-rates) @ (total - contradicting)
+    return centres, missed, np.exp(log_likelihood - log_likelihood.max())
 
 
 def _contradicted(missed: FloatArray) -> FloatArray:
