@@ -282,64 +282,56 @@ class LabelScores:
         noise = asked.comparison_noise
         return cls(MarginMoves(asked.metric, asked.judgements, keep_rank=keep_rank, comparison_noise=noise), asked)
 
-    @property
-    def scored(self) -> Scored:
-        return self.asked.scored
-
-    @property
-    def n_rates(self) -> int:
-        return self.asked.n_rates
-
     @cached_property
     def model(self) -> LabelModel:
-        return LabelModel.at(self.scored.margin, self.scored.noise, self.scored.flip_rate)
+        return LabelModel.at(self.asked.scored.margin, self.asked.scored.noise, self.asked.scored.flip_rate)
 
     @cached_property
     def residual(self) -> FloatArray:
-        return self.model.residual(self.scored.judgements.is_far)
+        return self.model.residual(self.asked.scored.judgements.is_far)
 
     @cached_property
     def weights(self) -> FloatArray:
-        weights = self.scored.judgements.weights
+        weights = self.asked.scored.judgements.weights
         return np.asarray(weights / weights.mean())
 
     @property
     def n_on_margin(self) -> int:
         """The number of parameters that margins depend on."""
-        who = self.scored.judgements.annotators
+        who = self.asked.scored.judgements.annotators
         return len(self.moves.moves) + (0 if who is None else len(who.names))
 
     @property
     def n_parameters(self) -> int:
-        return self.n_on_margin + self.n_rates
+        return self.n_on_margin + self.asked.n_rates
 
     @property
     def uncertain_per_parameter(self) -> float:
-        return count_uncertain(self.scored) / self.n_parameters
+        return count_uncertain(self.asked.scored) / self.n_parameters
 
     def margin_blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each margin in each parameter that it depends on, one row per judgement."""
-        for where, along in self.moves.blocks(self.scored.judgements.data):
-            who = self.scored.judgements.annotators
+        for where, along in self.moves.blocks(self.asked.scored.judgements.data):
+            who = self.asked.scored.judgements.annotators
             if who is not None:
                 along = np.column_stack([along, -1.0 * (who.codes[where, None] == np.arange(len(who.names)))])
             yield where, along
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of P(far) in each parameter, one row per judgement."""
-        in_rates = self.model.flip_slopes(self.n_rates)
+        in_rates = self.model.flip_slopes(self.asked.n_rates)
         for where, along in self.margin_blocks():
             slopes = along * self.model.slope[where, None]
-            yield where, np.column_stack([slopes, in_rates[where]]) if self.n_rates else slopes
+            yield where, np.column_stack([slopes, in_rates[where]]) if self.asked.n_rates else slopes
 
     def curvature(self, covariance: FloatArray) -> FloatArray:
         """For each row the trace of the second derivatives of P(far) in the parameters times their covariance."""
         n, parts = self.n_on_margin, []
         # A flip rate lowers the share of labels that depend on the margin, two rates by one half of that each.
-        mixed = -2.0 / max(self.n_rates, 1) * self.model.slope / kept_share(self.scored.flip_rate)
+        mixed = -2.0 / max(self.asked.n_rates, 1) * self.model.slope / kept_share(self.asked.scored.flip_rate)
         for where, along in self.margin_blocks():
             part = self.model.curvature[where] * np.einsum("ij,ij->i", along @ covariance[:n, :n], along)
-            for column in range(n, n + self.n_rates):
+            for column in range(n, n + self.asked.n_rates):
                 part += 2.0 * mixed[where] * (along @ covariance[:n, column])
             parts.append(part)
         return np.asarray(np.concatenate(parts))
@@ -392,18 +384,18 @@ class LabelScores:
         change = np.concatenate([block @ along for _, block in self.margin_blocks()])
         for size in 0.5 ** np.arange(_SCORING_HALVINGS):
             rates = self._rates_after(size * step[self.n_on_margin :])
-            scored = replace(self.scored, margin=self.scored.margin + size * change, flip_rate=rates)
-            if scored.loss < self.scored.loss:
+            scored = replace(self.asked.scored, margin=self.asked.scored.margin + size * change, flip_rate=rates)
+            if scored.loss < self.asked.scored.loss:
                 return replace(self, asked=replace(self.asked, scored=scored))
         return self
 
     def _rates_after(self, change: FloatArray) -> FlipRate:
         """The flip rates after a change of those that are parameters, within their range."""
-        rates = self.scored.flip_rate
-        if not self.n_rates:
+        rates = self.asked.scored.flip_rate
+        if not self.asked.n_rates:
             return rates if isinstance(rates, tuple) else float(np.clip(rates, 0.0, _LARGEST_SCORED_RATE))
         moved = np.clip(np.ravel(rates) + change, 0.0, _LARGEST_SCORED_RATE)
-        return float(moved[0]) if self.n_rates == 1 else (float(moved[0]), float(moved[1]))
+        return float(moved[0]) if self.asked.n_rates == 1 else (float(moved[0]), float(moved[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -551,9 +543,9 @@ def check_certain_enough(scores: LabelScores, what: str) -> None:
             "Limit the rank, or leave columns out."
         )
     if found < _TESTABLE_UNCERTAIN:
-        kind = scores.scored.judgements.kind
+        kind = scores.asked.scored.judgements.kind
         raise ValueError(
-            f"{what} can't be checked with these {len(scores.scored):,} {kind.noun}s: there must be at least "
+            f"{what} can't be checked with these {len(scores.asked.scored):,} {kind.noun}s: there must be at least "
             f"{_TESTABLE_UNCERTAIN:g} uncertain {kind.term}s per parameter; got {found:.1f} ({scores.n_parameters} "
             f"parameters). {kind.verb.capitalize()} more {kind.noun}s, limit the rank, or leave columns out."
         )
@@ -852,7 +844,7 @@ def _combined(parts: Sequence[NoiseCheck]) -> NoiseCheck:
 
 
 def _check(scores: LabelScores, dependence: Dependence, n_bins: int, *, chooses_noise: bool) -> NoiseCheck:
-    scored, model = scores.scored, scores.model
+    scored, model = scores.asked.scored, scores.model
     bins = _bins(scored, model, n_bins)
     n = int(bins.max()) + 1
     # One column for each question: is the share far right in this bin, and in the tails?
@@ -870,7 +862,9 @@ def _check(scores: LabelScores, dependence: Dependence, n_bins: int, *, chooses_
             f"{np.abs(scored.margin).max():.2g}. Look for outliers in the differences."
         )
     table = _table(scored, bins, found.sums[:n], np.sqrt(np.diag(found.covariance)[:n]))
-    advice = advise_noise(scored, p_value, tail_z, estimates_flips=scores.n_rates > 0, chooses_noise=chooses_noise)
+    advice = advise_noise(
+        scored, p_value, tail_z, estimates_flips=scores.asked.n_rates > 0, chooses_noise=chooses_noise
+    )
     return NoiseCheck(p_value, test.statistic, test.dof, tail_z, table, advice)
 
 
@@ -1018,7 +1012,7 @@ def _test_null_space(scores: LabelScores, rank: int, dependence: Dependence) -> 
     The labels decide where on the boundary of the cone M lies, which makes the statistic larger:
     at most as if the moves between range and null space counted as well.
     """
-    data = scores.scored.judgements.data
+    data = scores.asked.scored.judgements.data
     y = scores.moves.null_coordinates(data)
     products = form_gradients(bounded(y))
     terms = combined_legs(products, rows_of(data)) if data.ndim == 3 else products

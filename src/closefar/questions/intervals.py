@@ -23,7 +23,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from closefar import packed
 from closefar.arrays import TINY, FloatArray, IndexArray
 from closefar.errors import either, joined, setting
-from closefar.fitting import Fit, Fitted, Scorer, count_parameters, count_uncertain, without_penalty
+from closefar.fitting import Fit, Fitted, count_parameters, count_uncertain, score, without_penalty
 from closefar.fitting.fitting import name_columns
 from closefar.judgements import Judgements, Kind
 from closefar.model import Metric
@@ -467,9 +467,9 @@ class Observed:
 
     def count_uncertain(self) -> float:
         """The number of uncertain labels: the sum of 4 p (1 - p), over attached comparisons, too."""
-        score, n, others = Scorer.of(self.fit).score, len(self.judgements), self.judgements.comparisons
-        found = count_uncertain(score(self.judgements), self.repeats[:n])
-        return found if others is None else found + count_uncertain(score(others), self.repeats[n:])
+        n, others = len(self.judgements), self.judgements.comparisons
+        found = count_uncertain(score(self.fit, self.judgements), self.repeats[:n])
+        return found if others is None else found + count_uncertain(score(self.fit, others), self.repeats[n:])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -569,21 +569,12 @@ def sandwich(
     )
 
 
-def free_root(
-    likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray
-) -> FloatArray | None:
-    """A root of the covariance at an optimum over all symmetric M; None if the labels do not determine a move."""
-    _, information, plain, spread = _information_and_spreads(likelihood, parameters, dependence, repeats)
-    if _is_singular(information) or _vanishes(information, float(repeats.sum()) * plain):
-        return None
-    return np.asarray(np.linalg.solve(information, root_of(spread).T))
-
-
 def _information_and_spreads(
     likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray
 ) -> tuple[LabelTerms, FloatArray, FloatArray, FloatArray]:
     """The terms of all rows, the information, and the covariance of the scores if independent, and as they depend."""
-    terms, prior = likelihood.terms(parameters), likelihood.spread_of_prior(float(repeats.sum()))
+    # Strictness is drawn anew from its prior as judgements are, so that the prior has scores, too.
+    terms, prior = likelihood.terms(parameters), likelihood.of_prior / float(repeats.sum())
     few, few_repeats = likelihood.thinned(repeats)
     few_terms = terms if few is likelihood else few.terms(parameters)
     plain = Dependence(None).spread(few, few_terms, few_repeats) + prior
@@ -724,9 +715,12 @@ def find_free_optimum(sample: Observed, facts: Sandwich, quantile: float) -> tup
     few, _ = likelihood.thinned(sample.repeats)
     near = None if few is likelihood else few.information(sample.parameters, few.shares)
     centre = minimise(likelihood, sample.parameters, likelihood.shares, n, near)
-    root = None if centre is None else free_root(likelihood, centre, sample.dependence, sample.repeats)
-    if centre is None or root is None:
+    if centre is None:
         return None, False
+    _, information, plain, spread = _information_and_spreads(likelihood, centre, sample.dependence, sample.repeats)
+    if _is_singular(information) or _vanishes(information, n * plain):
+        return None, False
+    root = np.asarray(np.linalg.solve(information, root_of(spread).T))
     losses = [likelihood.loss(likelihood.terms(each), each, likelihood.shares) for each in (sample.parameters, centre)]
     ratio = 2.0 * n * facts.independence * float(losses[0] - losses[1])
     n_more = packed.packed_size(sample.optimum.size - facts.rank) + int(0.0 in sample.fit.metric.thresholds)

@@ -566,10 +566,6 @@ class LabelLikelihood:
         prior[self._cuts.stop : self.n_on_margin] = self.precision
         return np.diag(prior)
 
-    def spread_of_prior(self, n_observations: float) -> Any:
-        """The covariance of the scores of the prior: strictness is drawn anew from it as judgements are."""
-        return self.of_prior / n_observations
-
     def _sums(self, terms: LabelTerms, weights: FloatArray) -> FloatArray:
         """The sums of second derivatives in all parameters."""
         second, size = weights * (terms.low_low + 2.0 * terms.low_up + terms.up_up), self.n_on_margin

@@ -249,7 +249,7 @@ def _words(kind: Kind) -> tuple[str, str]:
     return f"{kind.noun}s", "Collect" if kind is Kind.COMPARISONS else "Label"
 
 
-def _check_uncertain(uncertain: float, n: int, kind: Kind = Kind.CLOSE_FAR) -> float:
+def _check_uncertain(uncertain: float, n: int, kind: Kind) -> float:
     if uncertain < _PLANNED_UNCERTAIN:
         noun, get = _words(kind)
         needed = math.ceil(2.0 * n * _PLANNED_UNCERTAIN / max(uncertain, 0.1))
