@@ -117,8 +117,10 @@ class Dependence:
     def spread(self, likelihood: LabelLikelihood, terms: LabelTerms, repeats: FloatArray) -> FloatArray:
         """V, the covariance of the sum of the scores of the rows, each of which represents `repeats` observations."""
         if self.ids is None or self.n_units is None:
-            n = float(repeats.sum())
-            return _sum_of_squares(likelihood, terms, repeats) * (n / max(n - 1.0, 1e-9))
+            # Each of r observations has 1 / r of the score of its row.
+            n, blocks = float(repeats.sum()), likelihood.scores(terms)
+            total = sum(scores.T @ (scores / repeats[where, None]) for where, scores in blocks)
+            return np.asarray(total) * (n / max(n - 1.0, 1e-9))
         values, vectors = np.linalg.eigh(_dependent_sums(likelihood, terms, self._shared))
         correction = self.n_units / max(self.n_units - 1.0, 1e-9)
         return np.asarray(correction * (vectors * np.maximum(values, 0.0)) @ vectors.T)
@@ -163,14 +165,6 @@ def _dealt(repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.
     sizes[last] = np.where(left > whole, left - whole, 1.0)[cards[last]]
     np.add.at(held, (cards, rng.permutation(len(cards)) % n_parts), sizes)
     return held
-
-
-def _sum_of_squares(likelihood: LabelLikelihood, terms: LabelTerms, repeats: FloatArray) -> FloatArray:
-    """The sum of u u' over the rows, u the score of one of a row's observations times the root of their number."""
-    total: Any = 0.0
-    for where, scores in likelihood.scores(terms):
-        total = total + scores.T @ (scores / repeats[where, None])
-    return np.asarray(total)
 
 
 def _dependent_sums(likelihood: LabelLikelihood, terms: LabelTerms, shared: list[NDArray[np.intp]]) -> FloatArray:

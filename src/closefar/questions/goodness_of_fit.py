@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from scipy.stats import cauchy, chi2, norm
 
 from closefar.arrays import TINY, TURNED, BoolArray, FloatArray, IndexArray, as_float64, is_indexed, is_source, to_numpy
@@ -89,10 +89,6 @@ class BinaryView:
         What margins of comparisons are divided by.
     n_rates : int
         How many flip rates were estimated with the metric.
-    annotators : array of shape (n,), optional
-        The annotator of each judgement.
-    n_annotators : int
-        How many annotators have a strictness of their own.
     """
 
     name: str
@@ -100,8 +96,6 @@ class BinaryView:
     scored: Scored
     comparison_noise: float = 1.0
     n_rates: int = 0
-    annotators: IndexArray | None = None
-    n_annotators: int = 0
 
     @property
     def judgements(self) -> Judgements:
@@ -112,25 +106,20 @@ class BinaryView:
         return self.judgements.kind is Kind.COMPARISONS
 
 
-def binary_views(fit: Fit, judgements: Judgements) -> tuple[BinaryView, ...]:
-    """The questions that these judgements answer; of pairs with comparisons, those about comparisons last."""
-    pairs, others = replace(judgements, comparisons=None), judgements.comparisons
-    found = list(_of_one_kind(fit, pairs))
-    return tuple(found if others is None else [*found, *_of_one_kind(fit, others)])
-
-
 def questions_of(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None) -> Iterator[tuple[BinaryView, Dependence]]:
     """The questions that these judgements answer, with the dependence between their answers.
 
-    `ids` are the groups or points of all judgements, those of attached comparisons last.
+    `ids` are the groups or points of all judgements; attached comparisons come last.
     """
-    n = len(judgements)
-    for asked in binary_views(fit, judgements):
-        is_attached = asked.are_compared and judgements.comparisons is not None
-        yield asked, Dependence(ids if ids is None else ids[n:] if is_attached else ids[:n])
+    n, others = len(judgements), judgements.comparisons
+    parts = [(replace(judgements, comparisons=None), slice(n))] + ([] if others is None else [(others, slice(n, None))])
+    for part, where in parts:
+        for asked in binary_views(fit, part):
+            yield asked, Dependence(None if ids is None else ids[where])
 
 
-def _of_one_kind(fit: Fit, judgements: Judgements) -> list[BinaryView]:
+def binary_views(fit: Fit, judgements: Judgements) -> list[BinaryView]:
+    """The questions that judgements of one kind answer."""
     is_estimated = fit.known.estimates_flips or (fit.settings.flip_rate == "auto" and has_flips(fit.flip_rate))
     n_rates = int(np.size(fit.metric.flip_rate)) if is_estimated else 0
     names, noise = [""], 1.0
@@ -140,10 +129,8 @@ def _of_one_kind(fit: Fit, judgements: Judgements) -> list[BinaryView]:
         names = [f"level >= {name}" for name in judgements.sides.classes.tolist()[1:]]
         # The flip rate of levels gives both sides of a dichotomy rates of their own.
         n_rates = 2 * int(n_rates > 0) if judgements.n_levels > 2 else n_rates
-    who = None if fit.annotators is None else judgements.annotators
-    by: dict[str, Any] = {} if who is None else {"annotators": who.codes, "n_annotators": len(who.names)}
     sides = sides_of(score(fit, judgements))
-    return [BinaryView(name, fit.metric, each, noise, n_rates, **by) for name, each in zip(names, sides, strict=True)]
+    return [BinaryView(name, fit.metric, each, noise, n_rates) for name, each in zip(names, sides, strict=True)]
 
 
 def turned(scored: Scored) -> Scored:
@@ -212,11 +199,8 @@ def wilson(share: float, n: float) -> tuple[float, float]:
 # The quantile of a weighted sum of labels, accurate in the tails and if a few labels dominate.
 
 
-# Newton's method for the tilt, with steps bounded and bisection where it leaves the bracket: 60 bisections alone would
-# give twice the accuracy asked for.
-_TILT_STEPS = 60
-_LARGEST_TILT_STEP = 2.0  # the sum has a standard deviation of one
-_TILT_ACCURACY = 1e-8  # of its mean
+# At this tilt, the sum of labels, whose standard deviation is one, is at the end of its support.
+_LARGEST_TILT = 120.0
 
 # Closer to the mean than this, the normal distribution is as good, and the formula is 0 / 0.
 _NEAR_MEAN = 0.05
@@ -230,20 +214,14 @@ def as_standard_normal(total: float, weights: FloatArray, model: LabelModel) -> 
     zero: on the side where the support ends early, a small error in `total` would have a large effect.
     """
     weights = weights / np.sqrt(np.sum(weights**2 * model.variance))
-    tilt, lowest, highest = total, -np.inf, np.inf
-    for _ in range(_TILT_STEPS):
-        log_moment, mean, variance = _tilted(tilt, weights, model)
-        if abs(mean - total) < _TILT_ACCURACY:
-            break
-        lowest, highest = (tilt, highest) if mean < total else (lowest, tilt)
-        step = (total - mean) / max(variance, _TILT_ACCURACY)
-        tilt += float(np.clip(step, -_LARGEST_TILT_STEP, _LARGEST_TILT_STEP))
-        if not lowest < tilt < highest:
-            tilt = 0.5 * (lowest + highest)
+    tilt = float(np.copysign(_LARGEST_TILT, total))
+    if total and abs(_tilted(tilt, weights, model)[1]) > abs(total):
+        tilt = brentq(lambda tilt: _tilted(tilt, weights, model)[1] - total, 0.0, tilt)
+    log_moment, _, variance = _tilted(tilt, weights, model)
     r = np.sign(tilt) * np.sqrt(max(2.0 * (tilt * total - log_moment), 0.0))
-    if abs(r) < _NEAR_MEAN:
+    if not total or abs(r) < _NEAR_MEAN:
         return total
-    quantile = r + np.log(max(tilt * np.sqrt(variance) / r, _TILT_ACCURACY)) / r
+    quantile = r + np.log(max(tilt * np.sqrt(variance) / r, TINY)) / r
     return float(np.sign(total) * min(abs(total), max(np.sign(total) * quantile, 0.0)))
 
 
@@ -304,63 +282,56 @@ class LabelScores:
         noise = asked.comparison_noise
         return cls(MarginMoves(asked.metric, asked.judgements, keep_rank=keep_rank, comparison_noise=noise), asked)
 
-    @property
-    def scored(self) -> Scored:
-        return self.asked.scored
-
-    @property
-    def n_rates(self) -> int:
-        return self.asked.n_rates
-
     @cached_property
     def model(self) -> LabelModel:
-        return LabelModel.at(self.scored.margin, self.scored.noise, self.scored.flip_rate)
+        return LabelModel.at(self.asked.scored.margin, self.asked.scored.noise, self.asked.scored.flip_rate)
 
     @cached_property
     def residual(self) -> FloatArray:
-        return self.model.residual(self.scored.judgements.is_far)
+        return self.model.residual(self.asked.scored.judgements.is_far)
 
     @cached_property
     def weights(self) -> FloatArray:
-        weights = self.scored.judgements.weights
+        weights = self.asked.scored.judgements.weights
         return np.asarray(weights / weights.mean())
 
     @property
     def n_on_margin(self) -> int:
         """The number of parameters that margins depend on."""
-        return len(self.moves.moves) + self.asked.n_annotators
+        who = self.asked.scored.judgements.annotators
+        return len(self.moves.moves) + (0 if who is None else len(who.names))
 
     @property
     def n_parameters(self) -> int:
-        return self.n_on_margin + self.n_rates
+        return self.n_on_margin + self.asked.n_rates
 
     @property
     def uncertain_per_parameter(self) -> float:
-        return count_uncertain(self.scored) / self.n_parameters
+        return count_uncertain(self.asked.scored) / self.n_parameters
 
     def margin_blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each margin in each parameter that it depends on, one row per judgement."""
-        for where, along in self.moves.blocks(self.scored.judgements.data):
-            who = self.asked.annotators
+        for where, along in self.moves.blocks(self.asked.scored.judgements.data):
+            who = self.asked.scored.judgements.annotators
             if who is not None:
-                along = np.column_stack([along, -1.0 * (who[where, None] == np.arange(self.asked.n_annotators))])
+                along = np.column_stack([along, -1.0 * (who.codes[where, None] == np.arange(len(who.names)))])
             yield where, along
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of P(far) in each parameter, one row per judgement."""
-        in_rates = self.model.flip_slopes(self.n_rates)
+        in_rates = self.model.flip_slopes(self.asked.n_rates)
         for where, along in self.margin_blocks():
             slopes = along * self.model.slope[where, None]
-            yield where, np.column_stack([slopes, in_rates[where]]) if self.n_rates else slopes
+            yield where, np.column_stack([slopes, in_rates[where]]) if self.asked.n_rates else slopes
 
     def curvature(self, covariance: FloatArray) -> FloatArray:
         """For each row the trace of the second derivatives of P(far) in the parameters times their covariance."""
         n, parts = self.n_on_margin, []
         # A flip rate lowers the share of labels that depend on the margin, two rates by one half of that each.
-        mixed = -2.0 / max(self.n_rates, 1) * self.model.slope / kept_share(self.scored.flip_rate)
+        mixed = -2.0 / max(self.asked.n_rates, 1) * self.model.slope / kept_share(self.asked.scored.flip_rate)
         for where, along in self.margin_blocks():
             part = self.model.curvature[where] * np.einsum("ij,ij->i", along @ covariance[:n, :n], along)
-            for column in range(n, n + self.n_rates):
+            for column in range(n, n + self.asked.n_rates):
                 part += 2.0 * mixed[where] * (along @ covariance[:n, column])
             parts.append(part)
         return np.asarray(np.concatenate(parts))
@@ -413,18 +384,18 @@ class LabelScores:
         change = np.concatenate([block @ along for _, block in self.margin_blocks()])
         for size in 0.5 ** np.arange(_SCORING_HALVINGS):
             rates = self._rates_after(size * step[self.n_on_margin :])
-            scored = replace(self.scored, margin=self.scored.margin + size * change, flip_rate=rates)
-            if scored.loss < self.scored.loss:
+            scored = replace(self.asked.scored, margin=self.asked.scored.margin + size * change, flip_rate=rates)
+            if scored.loss < self.asked.scored.loss:
                 return replace(self, asked=replace(self.asked, scored=scored))
         return self
 
     def _rates_after(self, change: FloatArray) -> FlipRate:
         """The flip rates after a change of those that are parameters, within their range."""
-        rates = self.scored.flip_rate
-        if not self.n_rates:
+        rates = self.asked.scored.flip_rate
+        if not self.asked.n_rates:
             return rates if isinstance(rates, tuple) else float(np.clip(rates, 0.0, _LARGEST_SCORED_RATE))
         moved = np.clip(np.ravel(rates) + change, 0.0, _LARGEST_SCORED_RATE)
-        return float(moved[0]) if self.n_rates == 1 else (float(moved[0]), float(moved[1]))
+        return float(moved[0]) if self.asked.n_rates == 1 else (float(moved[0]), float(moved[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -572,9 +543,9 @@ def check_certain_enough(scores: LabelScores, what: str) -> None:
             "Limit the rank, or leave columns out."
         )
     if found < _TESTABLE_UNCERTAIN:
-        kind = scores.scored.judgements.kind
+        kind = scores.asked.scored.judgements.kind
         raise ValueError(
-            f"{what} can't be checked with these {len(scores.scored):,} {kind.noun}s: there must be at least "
+            f"{what} can't be checked with these {len(scores.asked.scored):,} {kind.noun}s: there must be at least "
             f"{_TESTABLE_UNCERTAIN:g} uncertain {kind.term}s per parameter; got {found:.1f} ({scores.n_parameters} "
             f"parameters). {kind.verb.capitalize()} more {kind.noun}s, limit the rank, or leave columns out."
         )
@@ -873,7 +844,7 @@ def _combined(parts: Sequence[NoiseCheck]) -> NoiseCheck:
 
 
 def _check(scores: LabelScores, dependence: Dependence, n_bins: int, *, chooses_noise: bool) -> NoiseCheck:
-    scored, model = scores.scored, scores.model
+    scored, model = scores.asked.scored, scores.model
     bins = _bins(scored, model, n_bins)
     n = int(bins.max()) + 1
     # One column for each question: is the share far right in this bin, and in the tails?
@@ -891,7 +862,9 @@ def _check(scores: LabelScores, dependence: Dependence, n_bins: int, *, chooses_
             f"{np.abs(scored.margin).max():.2g}. Look for outliers in the differences."
         )
     table = _table(scored, bins, found.sums[:n], np.sqrt(np.diag(found.covariance)[:n]))
-    advice = advise_noise(scored, p_value, tail_z, estimates_flips=scores.n_rates > 0, chooses_noise=chooses_noise)
+    advice = advise_noise(
+        scored, p_value, tail_z, estimates_flips=scores.asked.n_rates > 0, chooses_noise=chooses_noise
+    )
     return NoiseCheck(p_value, test.statistic, test.dof, tail_z, table, advice)
 
 
@@ -992,12 +965,6 @@ class MisfitTest:
     p_value: float
     z: FloatArray
 
-    @classmethod
-    def combined(cls, tests: Sequence[MisfitTest]) -> MisfitTest:
-        """One test from those of several questions about the same judgements, with the z scores of the clearest."""
-        clearest = min(tests, key=lambda test: test.p_value)
-        return cls(combine(*(test.p_value for test in tests)), clearest.z)
-
 
 def misfit_tests(asked: BinaryView, dependence: Dependence) -> dict[Misfit, MisfitTest]:
     """Test whether the answers to a question depend on anything besides their margins under the metric.
@@ -1045,7 +1012,7 @@ def _test_null_space(scores: LabelScores, rank: int, dependence: Dependence) -> 
     The labels decide where on the boundary of the cone M lies, which makes the statistic larger:
     at most as if the moves between range and null space counted as well.
     """
-    data = scores.scored.judgements.data
+    data = scores.asked.scored.judgements.data
     y = scores.moves.null_coordinates(data)
     products = form_gradients(bounded(y))
     terms = combined_legs(products, rows_of(data)) if data.ndim == 3 else products
@@ -1138,14 +1105,15 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
             tests.setdefault(kind, []).append(test)
     if refused and not tests and check is None:
         raise refused[0]
-    joined = {kind: MisfitTest.combined(found) for kind, found in tests.items()}
-    p_values = {kind: test.p_value for kind, test in joined.items()}
+    # Of several questions about the same judgements, the z scores are those of the clearest.
+    clearest = {kind: min(found, key=lambda test: test.p_value) for kind, found in tests.items()}
+    p_values = {kind: combine(*(test.p_value for test in found)) for kind, found in tests.items()}
     if check is not None:
         p_values[Misfit.NOISE] = check.p_value
     return tuple(
         Finding(kind, check.p_value, check.advice)
         if check is not None and kind is Misfit.NOISE
-        else _finding(kind, joined[kind], plain, judgements)
+        else _finding(kind, p_values[kind], clearest[kind].z, plain, judgements)
         for kind in sorted(_rejected(p_values), key=_NOISE_LAST.__contains__)
     )
 
@@ -1172,10 +1140,10 @@ def _rejected(p_values: Mapping[Misfit, float]) -> list[Misfit]:
     return ordered
 
 
-def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements) -> Finding:
-    shown, names = show_p_value(test.p_value), fitted.metric.column_names
+def _finding(kind: Misfit, p_value: float, z: FloatArray, fitted: Fit, judgements: Judgements) -> Finding:
+    shown, names = show_p_value(p_value), fitted.metric.column_names
     noun, terms = fitted.kind.noun, f"{fitted.kind.term}s"
-    largest = int(np.argmax(np.abs(test.z)))
+    largest = int(np.argmax(np.abs(z)))
     if kind is Misfit.LINEAR and fitted.kind is Kind.COMPARISONS:
         sentence = (
             f"Answers depend on which of the compared points has the larger value ({shown}), mostly in column "
@@ -1188,7 +1156,7 @@ def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements
             "which side has the larger value. No distance can represent this. Use a linear classifier of the "
             "differences, or check the order of the two sides of each pair."
         )
-    elif kind is Misfit.INDEFINITE and fitted.rank == fitted.metric.rank and test.z[largest] > 0:
+    elif kind is Misfit.INDEFINITE and fitted.rank == fitted.metric.rank and z[largest] > 0:
         kind = Misfit.RANK
         sentence = (
             f"{terms.capitalize()} depend on more directions than "
@@ -1205,7 +1173,7 @@ def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements
             "products of differences."
         )
     elif kind is Misfit.SHAPE:
-        like = "the sum of absolute differences (city block)" if test.z[1] > 0 else "the largest difference alone"
+        like = "the sum of absolute differences (city block)" if z[1] > 0 else "the largest difference alone"
         sentence = (
             f"Differences do not add up as squares ({shown}): the {terms} follow {like} more closely. Take roots or "
             "logarithms of the columns, or use a classifier of the absolute differences."
@@ -1213,7 +1181,7 @@ def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements
     elif kind is Misfit.PLACE:
         sentence = _of_place(shown, names[place_columns(len(names))[largest]], fitted, judgements)
     else:
-        wrong, right = ("close", "far") if test.z[0] > 0 else ("far", "close")
+        wrong, right = ("close", "far") if z[0] > 0 else ("far", "close")
         sentence = (
             f"{wrong.capitalize()} pairs are labelled {right} more often than {right} pairs are labelled "
             f"{wrong} ({shown}) at large margins. The model assumes the same flip rate on both sides, so "
@@ -1221,7 +1189,7 @@ def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements
             + either("find_label_errors", "closefar label-errors")
             + "."
         )
-    return Finding(kind, test.p_value, sentence)
+    return Finding(kind, p_value, sentence)
 
 
 def _of_place(shown: str, column: str, fitted: Fit, judgements: Judgements) -> str:
@@ -1326,25 +1294,21 @@ def _facts(fit: Fit) -> tuple[str, ...]:
     compared = [] if agreed is None else [f"It agrees with {agreed:.1%} of {statistics.n_comparisons} comparisons."]
     # A comparison can be given either way round.
     baseline = 0.5 if fit.kind is Kind.COMPARISONS else max(statistics.level_shares or (share, 1.0 - share))
+    annotators = "" if fit.annotators is None else f", by {len(fit.annotators)} annotators"
+    data = f"{statistics.n_pairs} {fit.kind.noun}s with {len(fit.metric.factor)} columns"
+    data += {
+        Kind.COMPARISONS: ".",
+        Kind.LEVELS: f", rated on {len(fit.sides.classes)} levels{annotators}.",
+        Kind.CLOSE_FAR: f", {share:.1%} labelled far{annotators}.",
+    }[fit.kind]
     return (
-        _data(fit),
+        data,
         f"The metric has rank {fit.metric.rank} and a training accuracy of {statistics.accuracy:.1%} "
         f"(majority baseline {baseline:.1%}).",
         *compared,
         f"The model estimates that {statistics.wrong_share:.1%} of the {fit.kind.term}s are wrong.",
         describe_evidence(fit),
     )
-
-
-def _data(fit: Fit) -> str:
-    statistics = fit.statistics
-    found = f"{statistics.n_pairs} {fit.kind.noun}s with {len(fit.metric.factor)} columns"
-    annotators = "" if fit.annotators is None else f", by {len(fit.annotators)} annotators"
-    if fit.kind is Kind.COMPARISONS:
-        return f"{found}."
-    if fit.kind is Kind.LEVELS:
-        return f"{found}, rated on {len(fit.sides.classes)} levels{annotators}."
-    return f"{found}, {statistics.share_far:.1%} labelled far{annotators}."
 
 
 def describe_evidence(fit: Fit) -> str:

@@ -21,23 +21,23 @@ from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
 from closefar import packed
-from closefar.arrays import TINY, BoolArray, FloatArray
+from closefar.arrays import TINY, FloatArray, IndexArray
 from closefar.errors import either, joined, setting
-from closefar.fitting import Fit, Fitted, Scorer, count_parameters, count_uncertain, without_penalty
+from closefar.fitting import Fit, Fitted, count_parameters, count_uncertain, score, without_penalty
 from closefar.fitting.fitting import name_columns
 from closefar.judgements import Judgements, Kind
 from closefar.model import Metric
 from closefar.model.factors import root_of
-from closefar.noise import FlipRate, interval_losses
+from closefar.noise import FlipRate
 from closefar.questions.dependence import Dependence, units_of_all
 from closefar.questions.goodness_of_fit import DOUBT, check_noise_if_possible
 from closefar.questions.likelihood import (
     LabelLikelihood,
     LabelTerms,
     Optimum,
+    Outcomes,
     RankMoves,
     annotator_rates,
-    by_legs,
     read_for,
     scaled_eigh,
     table_of,
@@ -87,9 +87,8 @@ class ParameterEllipsoid:
     quantile: float
 
 
-# Margins at which labels are certain under every noise, and the least flip rate, so that log odds stay finite.
-_LARGEST_MARGIN = 1e4
-_LEAST_ODDS = 1e-6  # far below any rate that labels could show
+# The least flip rate, so that log odds stay finite: far below any rate that labels could show.
+_LEAST_ODDS = 1e-6
 
 _EIGENVALUE_ROUNDING = 1e-12  # eigenvalues up to this multiple of the largest are zero
 
@@ -128,16 +127,16 @@ class Spread:
             high = np.maximum(high, centre + reach.quantile * errors)
         return Interval(estimate, error[()], low[()], high[()])
 
-    def squared_distances(self, z: Any, estimate: Any, slope: float, cut: int = 0) -> Interval:
-        """Intervals for z'Mz + slope tau, where tau is the threshold of this number."""
-        return self.interval(estimate, self._gradients(z, slope, cut))
+    def squared_distances(self, z: Any, estimate: Any, slope: float) -> Interval:
+        """Intervals for z'Mz + slope tau, where tau is the first threshold."""
+        return self.interval(estimate, self._gradients(z, slope))
 
     def thresholds(self, metric: Metric) -> Interval:
         gradients = np.eye(self._n_parameters)[self._n_on_matrix :][: len(metric.thresholds)]
         return from_zero(self.interval(np.array(metric.thresholds), gradients))
 
     def matrix(self, metric: Metric) -> Interval:
-        entries = self.interval(metric.matrix, self._extended(self._of_entries, 0.0))
+        entries = self.interval(metric.matrix, self._extended(self._of_entries))
         low = np.where(np.eye(len(metric.factor), dtype=bool), np.maximum(entries.low, 0.0), entries.low)
         return Interval(entries.estimate, entries.standard_error, low, entries.high)
 
@@ -150,7 +149,7 @@ class Spread:
         estimate = metric.matrix / trace
         of_trace = packed.form_gradients(self.transform).sum(axis=0)
         on_matrix = (self._of_entries - np.outer(estimate.ravel(), of_trace)) / trace
-        return self.interval(estimate, self._extended(on_matrix, 0.0))
+        return self.interval(estimate, self._extended(on_matrix))
 
     @property
     def _of_entries(self) -> FloatArray:
@@ -173,7 +172,7 @@ class Spread:
         if self.reaches:
             centre = matrix + packed.unpack(self.reaches[0].shift[: self._n_on_matrix], len(matrix))
         values, vectors = np.linalg.eigh(centre)
-        gradients = self._extended(packed.form_gradients(vectors[:, ::-1].T), 0.0)
+        gradients = self._extended(packed.form_gradients(vectors[:, ::-1].T))
         found = np.linalg.eigvalsh(matrix)[::-1]
         rounding = _EIGENVALUE_ROUNDING * found[0]
         estimate = np.where(found > rounding, found, 0.0)
@@ -199,81 +198,55 @@ class Spread:
         gradients = np.eye(self._n_parameters)[-self.n_rates :]
         return mapped(self.interval(np.array(metric.flip_rate, dtype=float), gradients), _as_rates)
 
-    def probability_far(self, metric: Metric, z: Any) -> Interval:
-        return self._between(metric, [metric.margin(z)], [self._gradients(z, -1.0)], 1)
+    def probability(self, metric: Metric, rows: Rows, codes: IndexArray) -> Interval:
+        """Intervals for the probabilities of these outcomes, by the codes of `Outcomes`.
 
-    def probabilities(self, metric: Metric, z: Any) -> Interval:
-        """Of each level, (n, K)."""
-        last = len(metric.thresholds)
-        squared = np.atleast_1d(metric.squared_distance(z))
-        gradients = [self._gradients(z, -1.0, cut) for cut in range(last)]
-        margins = [squared - tau for tau in metric.thresholds]
-        above = self._between(metric, margins[:1], gradients[:1], last)
-        first = Interval(1.0 - above.estimate, above.standard_error, 1.0 - above.high, 1.0 - above.low)
-        found = [first, *(self._between(metric, margins[k : k + 2], gradients[k : k + 2], 1) for k in range(last))]
-        ends = (np.column_stack([getattr(each, name) for each in found]) for name in _ENDS)
-        return Interval(*(end[0] if np.ndim(z) == 1 else end for end in ends))
-
-    def probability_as_given(self, metric: Metric, rows: Rows) -> Interval:
-        """That the answer to each comparison is as given."""
-        parts = [found for _, found in by_legs(rows, lambda block: packed.form_gradients(block.T @ self.transform))]
-        margin = rows.gather(rows.squared_distances(metric.factor))
-        return self._between(metric, [margin], [self._extended(np.concatenate(parts), 0.0)], None)
-
-    def _between(
-        self, metric: Metric, margins: Sequence[Any], gradients: Sequence[FloatArray], n_levels: int | None
-    ) -> Interval:
-        """P(squared distance is between two ends) from the margins from both, or P(it is beyond one end).
-
-        `n_levels` are there; None: these are comparisons.  The interval follows from that of the margin if there is
-        one and the flip rates are known or zero, otherwise from log odds.
+        If an outcome has one end and the flip rates are known or zero, its interval follows from that of the margin,
+        otherwise from that of the log odds.
         """
-        noise, shape, known = metric.noise, np.shape(margins[0]), np.ravel(metric.flip_rate)
-        on_base, on_kept = _flip_slopes(metric, n_levels)
-
-        def share(ends: Sequence[Any]) -> Any:
-            lower, upper = map(_bounded, (*ends, -np.inf)[:2])
-            return np.exp(-interval_losses(noise, lower, upper, 0).loss)
-
-        def probability(ends: Sequence[Any], rates: FloatArray = known) -> Any:
-            return (rates @ on_base + (1.0 - rates @ on_kept) * share(ends))[()]
-
-        if self.reaches and not self.n_rates and len(margins) == 1:
-            found = self.interval(margins[0], gradients[0])
-            slope = (1.0 - known @ on_kept) * noise.pdf(_bounded(margins[0]))
-            return mapped(found, lambda margin: probability([margin]), slope * found.standard_error)
-
-        def at(reach: ParameterEllipsoid) -> tuple[Any, FloatArray]:
-            ends = [np.ravel(each) + along @ reach.shift for each, along in zip(margins, gradients, strict=True)]
-            rates = self._rates_at(metric, reach) if self.n_rates else known
-            densities = [along * noise.pdf(_bounded(end))[:, None] for along, end in zip(gradients, ends, strict=True)]
-            slopes = (1.0 - rates @ on_kept) * (densities[0] - sum(densities[1:]))
-            if self.n_rates:
-                slopes[:, -self.n_rates :] = on_base - share(ends)[:, None] * on_kept
-            return np.reshape(probability(ends, rates), shape), slopes
-
-        return self._from_odds(probability(margins), at)
-
-    def _from_odds(self, probability: Any, at: Callable[[ParameterEllipsoid], tuple[Any, FloatArray]]) -> Interval:
-        """The interval of log odds, mapped to probabilities; `at` gives probabilities and slopes at a centre."""
+        rates, n_cuts = np.ravel(metric.flip_rate), len(metric.thresholds)
+        likelihood = LabelLikelihood(
+            rows,
+            Outcomes(codes, n_cuts + 1, n_annotators=self.n_thresholds - n_cuts),
+            np.ones(len(codes)),
+            metric.noise,
+            None if self.n_rates else metric.flip_rate,
+            self.n_rates,
+            beyond=rows.gather(rows.squared_distances(metric.factor)),
+            gradients=lambda block: packed.form_gradients(block.T @ self.transform),
+            n_on_matrix=self._n_on_matrix,
+        )
+        strictness = np.zeros(likelihood.outcomes.n_annotators)
+        fitted = np.concatenate([np.zeros(self._n_on_matrix), metric.thresholds, strictness, rates[: self.n_rates]])
+        terms = likelihood.terms(fitted)
+        estimate = np.exp(-terms.loss)
         if not self.reaches:
-            nothing = 0.0 * np.asarray(probability)
-            return Interval(np.asarray(probability)[()], (nothing + np.inf)[()], nothing[()], (nothing + 1.0)[()])
-        odds = logit(_inside(probability))
-        low, high, largest = odds, odds, 0.0 * odds
+            return Interval(estimate, np.full(len(codes), np.inf), np.zeros(len(codes)), np.ones(len(codes)))
+        above, below = likelihood.ends(fitted)
+        has_lower, has_upper = np.isfinite(above), np.isfinite(below)
+        if not self.n_rates and not np.any(has_lower & has_upper):
+            agreement = np.where(has_lower, above, -below)
+            # The derivatives of the agreement: scores of losses whose slopes are one.
+            falling = replace(terms, low=1.0 * has_lower, up=-1.0 * has_upper)
+            gradients = np.vstack([scores for _, scores in likelihood.scores(falling)])
+            base, kept = likelihood.flips.at(())
+            found = self.interval(agreement, gradients)
+            error = kept * metric.noise.pdf(agreement) * found.standard_error
+            return mapped(found, lambda margin: base + kept * metric.noise.cdf(margin), error)
+        low = high = logit(_inside(estimate))
+        largest = 0.0 * estimate
         for reach in self.reaches:
-            centre, slopes = at(reach)
-            centre = _inside(centre)
-            error = np.linalg.norm(slopes @ reach.root, axis=1).reshape(np.shape(odds)) / (centre * (1.0 - centre))
-            low = np.minimum(low, logit(centre) - reach.quantile * error)
-            high = np.maximum(high, logit(centre) + reach.quantile * error)
+            centre = fitted + reach.shift
+            of_rates = centre[likelihood.n_on_margin :]
+            of_rates[:] = np.clip(of_rates, _LEAST_ODDS, 0.5 if self.n_rates == 1 else 1.0)
+            terms = likelihood.terms(centre)
+            scores = np.vstack([scores for _, scores in likelihood.scores(terms)])
+            share = _inside(np.exp(-terms.loss))
+            error = np.linalg.norm(scores @ reach.root, axis=1) / (1.0 - share)
+            low = np.minimum(low, logit(share) - reach.quantile * error)
+            high = np.maximum(high, logit(share) + reach.quantile * error)
             largest = np.maximum(largest, error)
-        error = largest * probability * (1.0 - probability)
-        return Interval(np.asarray(probability)[()], np.asarray(error)[()], expit(low)[()], expit(high)[()])
-
-    def _rates_at(self, metric: Metric, reach: ParameterEllipsoid) -> FloatArray:
-        rates = np.ravel(metric.flip_rate) + reach.shift[-self.n_rates :]
-        return np.asarray(np.maximum(np.atleast_1d(_as_rates(rates if self.n_rates > 1 else rates[0])), _LEAST_ODDS))
+        return Interval(estimate, largest * estimate * (1.0 - estimate), expit(low), expit(high))
 
     @property
     def _n_on_matrix(self) -> int:
@@ -283,15 +256,14 @@ class Spread:
     def _n_parameters(self) -> int:
         return self._n_on_matrix + self.n_thresholds + self.n_rates
 
-    def _gradients(self, z: Any, slope: float, cut: int = 0) -> FloatArray:
+    def _gradients(self, z: Any, slope: float) -> FloatArray:
         rows = np.atleast_2d(np.asarray(z, dtype=np.float64)) @ self.transform
-        return self._extended(packed.form_gradients(rows), slope, cut)
+        return self._extended(packed.form_gradients(rows), slope)
 
-    def _extended(self, on_matrix: FloatArray, slope: float, cut: int = 0) -> FloatArray:
-        """Gradients in all parameters: these in M, `slope` in the threshold of this number, and otherwise zero."""
+    def _extended(self, on_matrix: FloatArray, slope: float = 0.0) -> FloatArray:
+        """Gradients in all parameters: these in M, `slope` in the first threshold, and otherwise zero."""
         rest = np.zeros((len(on_matrix), self.n_thresholds + self.n_rates))
-        if slope != 0.0:
-            rest[:, cut] = slope
+        rest[:, : int(slope != 0.0)] = slope
         return np.column_stack([on_matrix, rest])
 
     def _centre(self, metric: Metric) -> tuple[FloatArray, FloatArray]:
@@ -309,24 +281,8 @@ def _as_rates(values: Any) -> Any:
     return np.clip(values, 0.0, 0.5 if np.ndim(values) == 0 else 1.0)[()]
 
 
-def _flip_slopes(metric: Metric, n_levels: int | None) -> tuple[FloatArray, FloatArray]:
-    """The derivatives in the flip rates of P(so many levels | any distance), and of the share that flips replace.
-
-    Half of the answers to comparisons that are at random are as given.
-    """
-    if np.size(metric.flip_rate) == 2:
-        return np.array([1.0, 0.0] if n_levels is not None else [0.5, 0.5]), np.ones(2)
-    every = max(metric.n_levels, 2)
-    some = 0.5 * every if n_levels is None else n_levels
-    return np.array([some / (every - 1.0)]), np.array([every / (every - 1.0)])
-
-
 def _inside(probability: Any) -> Any:
     return np.clip(probability, 1e-300, 1.0 - 1e-16)
-
-
-def _bounded(margin: Any) -> Any:
-    return np.clip(margin, -_LARGEST_MARGIN, _LARGEST_MARGIN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,7 +355,8 @@ class Confidence:
 
     def probability_far(self, z: Any) -> Interval:
         """Return the probability that a pair with difference z is labelled far, with its interval."""
-        return self._spread.probability_far(self.metric, z)
+        _ = self.metric.known_threshold
+        return self._probabilities(z, [1], np.shape(z)[:-1])
 
     def probabilities(self, z: Any) -> Interval:
         """Return the probability of each level, closest first, of a pair with difference z: arrays of shape (n, K).
@@ -408,7 +365,14 @@ class Confidence:
         """
         if not self.metric.thresholds:
             _ = self.metric.known_threshold
-        return self._spread.probabilities(self.metric, z)
+        last = len(self.metric.thresholds)
+        return self._probabilities(z, range(last + 1), (*np.shape(z)[:-1], last + 1))
+
+    def _probabilities(self, z: Any, codes: Sequence[int], shape: tuple[int, ...]) -> Interval:
+        rows = rows_of(np.atleast_2d(np.asarray(z, dtype=np.float64)))
+        found = [self._spread.probability(self.metric, rows, np.full(rows.n_rows, code)) for code in codes]
+        ends = (np.stack([getattr(each, end) for each in found], axis=-1).reshape(shape)[()] for end in _ENDS)
+        return Interval(*ends)
 
     def probability_as_given(self, comparisons: Any) -> Interval:
         """Return the probability that the first leg of each comparison is called the shorter one, with its interval.
@@ -422,7 +386,8 @@ class Confidence:
                 f"{tuple(comparisons.shape)}. Use probability_far for pairs."
             )
         scaled = LegRows(rows.legs, 0, rows.n_comparisons, 1.0 / self._comparison_noise)
-        return self._spread.probability_as_given(self.metric, scaled)
+        as_given = np.full(rows.n_comparisons, len(self.metric.thresholds) + 1)
+        return self._spread.probability(self.metric, scaled, as_given)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -491,20 +456,6 @@ class Observed:
         )
 
     @property
-    def taus(self) -> FloatArray:
-        """The thresholds of the metric."""
-        return self.optimum.thresholds[: self.likelihood.outcomes.n_cuts]
-
-    @property
-    def estimates_rates(self) -> bool:
-        """Whether flip rates were estimated together with M; those of annotators are treated as known."""
-        return self.fit.known.estimates_flips and not self.has_annotator_rates
-
-    @property
-    def has_annotator_rates(self) -> bool:
-        return annotator_rates(self.fit, self.judgements) is not None
-
-    @property
     def knows_rank(self) -> bool:
         """Whether the rank was set below its maximum; a rank chosen from these labels is not known."""
         return not self.fit.chose_rank and self.largest_rank < self.optimum.size
@@ -516,9 +467,9 @@ class Observed:
 
     def count_uncertain(self) -> float:
         """The number of uncertain labels: the sum of 4 p (1 - p), over attached comparisons, too."""
-        score, n, others = Scorer.of(self.fit).score, len(self.judgements), self.judgements.comparisons
-        found = count_uncertain(score(self.judgements), self.repeats[:n])
-        return found if others is None else found + count_uncertain(score(others), self.repeats[n:])
+        n, others = len(self.judgements), self.judgements.comparisons
+        found = count_uncertain(score(self.fit, self.judgements), self.repeats[:n])
+        return found if others is None else found + count_uncertain(score(self.fit, others), self.repeats[n:])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -558,7 +509,8 @@ class Sandwich:
     distance : float
         The distance of the fit from the best fit of its rank, in standard errors.
     independence : float
-        The number of independent labels that one of these labels is worth.
+        The number of independent labels that one of these labels is worth: the variance of independent scores divided
+        by that of these, summed over all parameters; at most one.
     """
 
     root: FloatArray | None
@@ -599,6 +551,12 @@ def sandwich(
     error = np.linalg.norm(
         packed.form_gradients(vectors[:, largest_rank - 1 : largest_rank].T) @ root[: likelihood.n_on_matrix]
     )
+    # The optimum is away along moves of parameters but thresholds that are held at zero.
+    held = likelihood.n_on_matrix + np.arange(likelihood.outcomes.n_cuts)
+    held = held[(parameters[held] <= 0.0) & (slope[held] > 0.0)]
+    free = ~np.any(moves.basis[held] != 0.0, axis=0)
+    push = moves.basis[:, free].T @ slope
+    independent, actual = (float(np.trace(np.linalg.solve(covering, each))) for each in (plain, spread))
     ratios = others / np.maximum(np.linalg.norm(root[likelihood.n_on_matrix :], axis=1), TINY)
     return Sandwich(
         root,
@@ -606,46 +564,22 @@ def sandwich(
         smallest=float(values[largest_rank - 1] / max(error, TINY)),
         threshold=float(ratios[: likelihood.outcomes.n_cuts].min(initial=np.inf)),
         flip_rate=float(ratios[likelihood.outcomes.n_thresholds :].min(initial=np.inf)),
-        distance=_distance(moves.basis, information, slope, _held(likelihood, parameters, slope), n),
-        independence=_ratio(covering, plain, spread),
+        distance=float(np.sqrt(n * max(float(push @ np.linalg.solve(information[np.ix_(free, free)], push)), 0.0))),
+        independence=min(1.0, independent / max(actual, TINY)),
     )
-
-
-def free_root(
-    likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray
-) -> FloatArray | None:
-    """A root of the covariance at an optimum over all symmetric M; None if the labels do not determine a move."""
-    _, information, plain, spread = _information_and_spreads(likelihood, parameters, dependence, repeats)
-    if _is_singular(information) or _vanishes(information, float(repeats.sum()) * plain):
-        return None
-    return np.asarray(np.linalg.solve(information, root_of(spread).T))
 
 
 def _information_and_spreads(
     likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray
 ) -> tuple[LabelTerms, FloatArray, FloatArray, FloatArray]:
     """The terms of all rows, the information, and the covariance of the scores if independent, and as they depend."""
-    terms, prior = likelihood.terms(parameters), likelihood.spread_of_prior(float(repeats.sum()))
+    # Strictness is drawn anew from its prior as judgements are, so that the prior has scores, too.
+    terms, prior = likelihood.terms(parameters), likelihood.of_prior / float(repeats.sum())
     few, few_repeats = likelihood.thinned(repeats)
     few_terms = terms if few is likelihood else few.terms(parameters)
     plain = Dependence(None).spread(few, few_terms, few_repeats) + prior
     spread = plain if dependence.ids is None else dependence.spread(likelihood, terms, repeats) + prior
     return terms, few.information(parameters, few.shares, few_terms), plain, spread
-
-
-def _held(likelihood: LabelLikelihood, parameters: FloatArray, slope: FloatArray) -> BoolArray:
-    """Which parameters are thresholds that are held at zero, where their slope need not vanish."""
-    held = np.zeros(len(parameters), dtype=bool)
-    cuts = slice(likelihood.n_on_matrix, likelihood.n_on_matrix + likelihood.outcomes.n_cuts)
-    held[cuts] = (parameters[cuts] <= 0.0) & (slope[cuts] > 0.0)
-    return held
-
-
-def _distance(basis: FloatArray, information: FloatArray, slope: FloatArray, held: BoolArray, n: float) -> float:
-    """How many standard errors the optimum is away, along moves of parameters that are not held."""
-    free = ~np.any(basis[held] != 0.0, axis=0)
-    push = basis[:, free].T @ slope
-    return float(np.sqrt(n * max(float(push @ np.linalg.solve(information[np.ix_(free, free)], push)), 0.0)))
 
 
 def _is_singular(information: FloatArray) -> bool:
@@ -663,12 +597,6 @@ def _vanishes(hessian: FloatArray, spread: FloatArray) -> bool:
     informative = values > _SINGULAR
     whitening = vectors[:, informative] / np.sqrt(values[informative]) / scale[:, None]
     return not np.linalg.eigvalsh(whitening.T @ spread @ whitening)[0] > _LEAST_SCORE_SHARE
-
-
-def _ratio(information: FloatArray, plain: FloatArray, spread: FloatArray) -> float:
-    """The variance of independent scores divided by that of these, summed over all parameters; at most one."""
-    independent, actual = (float(np.trace(np.linalg.solve(information, each))) for each in (plain, spread))
-    return min(1.0, independent / max(actual, TINY))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -787,12 +715,15 @@ def find_free_optimum(sample: Observed, facts: Sandwich, quantile: float) -> tup
     few, _ = likelihood.thinned(sample.repeats)
     near = None if few is likelihood else few.information(sample.parameters, few.shares)
     centre = minimise(likelihood, sample.parameters, likelihood.shares, n, near)
-    root = None if centre is None else free_root(likelihood, centre, sample.dependence, sample.repeats)
-    if centre is None or root is None:
+    if centre is None:
         return None, False
+    _, information, plain, spread = _information_and_spreads(likelihood, centre, sample.dependence, sample.repeats)
+    if _is_singular(information) or _vanishes(information, n * plain):
+        return None, False
+    root = np.asarray(np.linalg.solve(information, root_of(spread).T))
     losses = [likelihood.loss(likelihood.terms(each), each, likelihood.shares) for each in (sample.parameters, centre)]
     ratio = 2.0 * n * facts.independence * float(losses[0] - losses[1])
-    n_more = packed.packed_size(sample.optimum.size - facts.rank) + int(np.any(sample.taus == 0.0))
+    n_more = packed.packed_size(sample.optimum.size - facts.rank) + int(0.0 in sample.fit.metric.thresholds)
     contradicts = n_more > 0 and float(chi2.sf(ratio, n_more)) < _CONTRADICTED_P
     return ParameterEllipsoid(centre - sample.parameters, root, quantile), contradicts
 
@@ -812,16 +743,16 @@ def jackknife(
     All fits have fewer pairs, so their mean estimates the bias, and their differences estimate the
     variance.  They have the rank of the original fit, or are over all symmetric M.
     """
-    seed = check_random_state(0 if random_state is None else random_state).randint(2**31)
-    left_out = sample.dependence.parts(
-        sample.repeats, _ranks(sample, centre), JACKKNIFE_PARTS, np.random.default_rng(seed)
-    )
+    likelihood, n = sample.likelihood, float(sample.repeats.sum())
+    rng = np.random.default_rng(check_random_state(0 if random_state is None else random_state).randint(2**31))
+    # By margin and label, so that parts depend neither on the order of the rows nor on units.
+    order = np.lexsort((likelihood.outcomes.codes, np.round(likelihood.margins(centre), 7)))
+    left_out = sample.dependence.parts(sample.repeats, np.argsort(order).astype(np.float64), JACKKNIFE_PARTS, rng)
     kept = sample.likelihood.shares[:, None] * (1.0 - left_out / sample.repeats[:, None])
     left = kept.sum(axis=0)
     if not np.all(left > 0.0):
         return None  # one part contains a point of every pair
     kept /= left
-    likelihood, n = sample.likelihood, float(sample.repeats.sum())
     near = likelihood.information(centre, likelihood.shares)
     rank = sample.largest_rank if keeps_rank else None
     found = Parallel(n_jobs=n_jobs, prefer="threads")(
@@ -835,15 +766,6 @@ def jackknife(
     scale = np.sqrt(JACKKNIFE_PARTS / (JACKKNIFE_PARTS - 1.0)) * (1.0 - share)
     quantile = float(student.ppf(0.5 + 0.5 * level, JACKKNIFE_PARTS - 1))
     return ParameterEllipsoid(centre - bias - sample.parameters, scale * (fits - fits.mean(axis=0)).T, quantile)
-
-
-def _ranks(sample: Observed, parameters: FloatArray) -> FloatArray:
-    """A number per row that depends neither on row order nor on units: its rank by margin and label."""
-    likelihood = sample.likelihood
-    order = np.lexsort((likelihood.outcomes.codes, np.round(likelihood.margins(parameters), 7)))
-    ranks = np.empty(len(order))
-    ranks[order] = np.arange(len(order))
-    return ranks
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -960,11 +882,10 @@ def find_flaws(
             f"The fit is {facts.distance:.2g} standard errors from the optimum. Pass the {fit.kind.noun}s, "
             f"{fit.kind.term}s and weights that it was fitted to, or fit with a smaller " + setting("tol") + "."
         )
-    rate = float(np.min(fit.metric.flip_rate))
-    if sample.estimates_rates and not (rate > 0 and facts.flip_rate > _INTERIOR_Z):
-        flaws.append(_flaw_of_rates(fit.metric.flip_rate, fit.kind))
-    if sample.has_annotator_rates:
+    if annotator_rates(fit, sample.judgements) is not None:
         flaws.append(_KNOWN_RATES)
+    elif fit.known.estimates_flips and not (np.min(fit.metric.flip_rate) > 0 and facts.flip_rate > _INTERIOR_Z):
+        flaws.append(_flaw_of_rates(fit.metric.flip_rate, fit.kind))
     too_few = evidence.flaw(method)
     if too_few is not None:
         flaws.append(too_few)
@@ -1021,12 +942,6 @@ def _least_informed(sample: Observed) -> FloatArray:
     move = packed.unpack((vectors[:, 0] / scale)[: likelihood.n_on_matrix], likelihood.rows.n_columns)
     values, axes = np.linalg.eigh(move)
     return np.asarray(coordinates.scales * (coordinates.transform @ axes[:, np.argmax(np.abs(values))]))
-
-
-def state_flaws(flaws: tuple[str, ...], *, refits_skipped: bool = False) -> str:
-    """State why the intervals are not valid."""
-    skipped = ["No refits were made, since they would not help."] if refits_skipped else []
-    return joined(["Not valid.", *flaws, "The standard errors are those of the sandwich.", *skipped])
 
 
 def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, boundary: str | None) -> str:
@@ -1182,14 +1097,15 @@ def confidence(
                 flaws = (flaw,)
         method = "sandwich" if flaws else wanted
         if flaws:
-            statement = state_flaws(flaws, refits_skipped=is_skipped)
+            skipped = ["No refits were made, since they would not help."] if is_skipped else []
+            statement = joined(["Not valid.", *flaws, "The standard errors are those of the sandwich.", *skipped])
         else:
             statement = state(sample, facts, evidence, method, boundary) + remark
     transform, likelihood = sample.optimum.coordinates.transform, sample.likelihood
     spread = Spread(reaches, transform, likelihood.outcomes.n_thresholds, likelihood.n_rates)
     metric = sample.fit.metric
     thresholds = spread.thresholds(metric)
-    one = (each[0] for each in (thresholds.estimate, thresholds.standard_error, thresholds.low, thresholds.high))
+    one = (getattr(thresholds, end)[0] for end in _ENDS)
     return Confidence(
         method=method,
         valid=not flaws,
@@ -1264,7 +1180,9 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
             + setting("alpha", format(fit.alpha, ".3g"))
             + ", which shrinks M."
         )
-    if is_determined and _is_noise_in_doubt(sample):
+    judgements = sample.judgements.with_weights(sample.repeats[: len(sample.judgements)])
+    check = check_noise_if_possible(sample.fit, judgements, sample.dependence.ids) if is_determined else None
+    if check is not None and check.p_value < DOUBT:
         remarks += (
             " "
             + either("check_noise_model rejects", "The noise check rejects")
@@ -1278,9 +1196,3 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
     n = len(sample.fit.metric.factor) - sample.optimum.size
     plural = "s" if n > 1 else ""
     return remarks + (f" The {fit.kind.noun}s do not vary in {n} direction{plural}; M is zero there." if n > 0 else "")
-
-
-def _is_noise_in_doubt(sample: Observed) -> bool:
-    judgements = sample.judgements.with_weights(sample.repeats[: len(sample.judgements)])
-    check = check_noise_if_possible(sample.fit, judgements, sample.dependence.ids)
-    return check is not None and check.p_value < DOUBT

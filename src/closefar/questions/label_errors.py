@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, isinf
 from typing import Any, Self
@@ -25,21 +25,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
+from closefar import fitting
 from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray, is_dask, numbered
 from closefar.errors import either
-from closefar.fitting import (
-    Fit,
-    Learner,
-    Scores,
-    Settings,
-    count_parameters,
-    fit_from,
-    is_near_parts,
-    join_scores,
-    refit_part,
-    score,
-)
-from closefar.fitting import fit as fit_to
+from closefar.fitting import Fit, Learner, Scores, Settings, score
 from closefar.judgements import (
     Judgements,
     Kind,
@@ -89,6 +78,23 @@ class FlipCurve:
     sizes: FloatArray
     contradicting: FloatArray
     agreeing: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        is_beyond: bool,
+        sizes: FloatArray,
+        missed: FloatArray,
+        likelihood: FloatArray,
+        rates: FloatArray,
+        largest_rate: float,
+    ) -> Self:
+        """P(flipped) at the margins of a grid, given the probabilities of the rates."""
+        usual = np.maximum(likelihood.sum(axis=(1, 2), keepdims=True), TINY)
+        weights = likelihood / usual * (rates * np.minimum(_RATES, largest_rate))[:, None, None]
+        contradicted = _contradicted(missed)
+        contradicting = np.einsum("qsb,qsbm->m", weights, (1.0 - missed) / contradicted)
+        return cls(is_beyond, sizes, contradicting, np.einsum("qsb,qsbm->m", weights, missed / (1.0 - contradicted)))
 
 
 def probability_flipped(curves: tuple[FlipCurve, ...], margin: FloatArray, contradicts: BoolArray) -> FloatArray:
@@ -153,51 +159,31 @@ class FlipEvidence:
         repeats = weights * (effective_number(weights) / weights.sum())
         beyond = scored.margin >= 0
         wheres = ((True, beyond), (False, ~beyond))
-        sides = [_Side.of(scored, repeats, *each) for each in wheres if np.any(repeats[each[1]] > 0)]
-        rates = np.exp(sum(side.log_rates for side in sides))
+        sides = [(is_beyond, *_grid(scored, repeats, at)) for is_beyond, at in wheres if np.any(repeats[at] > 0)]
+        rates = np.prod([np.maximum(likelihood.mean(axis=(1, 2)), TINY) for *_, likelihood in sides], axis=0)
         rates /= rates.sum()
-        curves = tuple(side.flipped(rates, largest_rate) for side in sides)
+        curves = tuple(FlipCurve.of(*side, rates, largest_rate) for side in sides)
         low, high = np.interp([0.025, 0.975], np.cumsum(rates), _RATES)
         probability = probability_flipped(curves, scored.margin, ~scored.is_right)
         return cls(float(rates @ _RATES), float(low), float(high), probability, curves)
 
 
-@dataclass(frozen=True)
-class _Side:
-    """The pairs on one side of the threshold; the axes of grid arrays are rate, scale, shape and bin of the margin."""
+def _grid(scored: Scored, repeats: FloatArray, where: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The margins of the bins on one side of the threshold, the misses at each, and the likelihood of each curve.
 
-    is_beyond: bool
-    centres: FloatArray
-    missed: FloatArray
-    likelihood: FloatArray
-    log_rates: FloatArray
-
-    @classmethod
-    def of(cls, scored: Scored, repeats: FloatArray, is_beyond: bool, where: BoolArray) -> Self:
-        size, contradicts, repeats = np.abs(scored.margin[where]), ~scored.is_right[where], repeats[where]
-        counts = repeats > 0
-        bins = weighted_bins(size[counts], repeats[counts], _MARGIN_BINS)
-        total = np.bincount(bins, weights=repeats[counts])
-        contradicting = np.bincount(bins, weights=(repeats * contradicts)[counts])
-        centres = np.bincount(bins, weights=(repeats * size)[counts]) / total
-        scales = _SCALES * max(float(centres[len(centres) // 2]), TINY)
-        missed = 0.5 * np.exp(-((centres / scales[:, None, None]) ** _SHAPES[:, None]))
-        rates = _contradicted(missed)
-        log_likelihood = np.log(rates) @ contradicting + np.log1p(-rates) @ (total - contradicting)
-        log_likelihood -= log_likelihood.max()
-        likelihood = np.exp(log_likelihood)
-        log_rates = np.log(np.maximum(likelihood.mean(axis=(1, 2)), TINY))
-        return cls(is_beyond, centres, missed, likelihood, log_rates)
-
-    def flipped(self, rates: FloatArray, largest_rate: float) -> FlipCurve:
-        """P(flipped) at the centres of the bins, given the probabilities of the rates."""
-        usual = np.maximum(self.likelihood.sum(axis=(1, 2), keepdims=True), TINY)
-        weights = self.likelihood / usual * rates[:, None, None]
-        contradicted = _contradicted(self.missed)
-        weights_of_rate = weights * np.minimum(_RATES, largest_rate)[:, None, None]
-        contradicting = np.einsum("qsb,qsbm->m", weights_of_rate, (1.0 - self.missed) / contradicted)
-        agreeing = np.einsum("qsb,qsbm->m", weights_of_rate, self.missed / (1.0 - contradicted))
-        return FlipCurve(self.is_beyond, self.centres, contradicting, agreeing)
+    The axes of grid arrays are rate, scale, shape and bin of the margin.
+    """
+    size, contradicts, repeats = np.abs(scored.margin[where]), ~scored.is_right[where], repeats[where]
+    counts = repeats > 0
+    bins = weighted_bins(size[counts], repeats[counts], _MARGIN_BINS)
+    total = np.bincount(bins, weights=repeats[counts])
+    contradicting = np.bincount(bins, weights=(repeats * contradicts)[counts])
+    centres = np.bincount(bins, weights=(repeats * size)[counts]) / total
+    scales = _SCALES * max(float(centres[len(centres) // 2]), TINY)
+    missed = 0.5 * np.exp(-((centres / scales[:, None, None]) ** _SHAPES[:, None]))
+    rates = _contradicted(missed)
+    log_likelihood = np.log(rates) @ contradicting + np.log1p(-rates) @ (total - contradicting)
+    return centres, missed, np.exp(log_likelihood - log_likelihood.max())
 
 
 def _contradicted(missed: FloatArray) -> FloatArray:
@@ -557,24 +543,7 @@ def judge_sides(
         known = SideErrors.of(fit, judgements.take(train).counted())
         errors[test] = known.at(scores.judgements.data, _margins(scores), who)
         is_new[test] = not _overlap(train, test)
-    return Verdicts.of(join_scores(judgements, [part[1:] for part in parts]), errors, is_new)
-
-
-def unseen_scores(
-    learn: Callable[[IndexArray], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
-) -> Scores | None:
-    """The judgements that splits test, with the margins of fits to the other sides; None if there are none.
-
-    Splits with a pair on both sides are ignored.
-    """
-    apart = [(train, test) for train, test in splits if not _overlap(train, test)]
-    if not apart:
-        return None
-    judgements = replace(judgements, comparisons=None)
-    parts = _scored(learn, judgements, apart, n_jobs)
-    return join_scores(judgements, [part[1:] for part in parts]).take(
-        np.unique(np.concatenate([test for _, test in apart]))
-    )
+    return Verdicts.of(fitting.join_scores(judgements, [part[1:] for part in parts]), errors, is_new)
 
 
 def _scored(
@@ -591,63 +560,66 @@ def _overlap(train: IndexArray, test: IndexArray) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Labels of partitions: what a fit says of each label, as dask arrays that are computed when asked for.
+# Labels of partitions: what a fit says of each label, as a dask array of records that is computed when asked for.
 
 
-_LAZY_COLUMNS = ("probability", "margin", "error", "contradicts")
+def judge_partitions(
+    partitions: Partitions, fit: Fit, sample: Judgements, unseen: Scores | None, judged: LabelErrors
+) -> dict[str, Any]:
+    """Return the fields of `LabelErrors` with one entry per label, as dask arrays; nothing is computed.
+
+    `judged` are the errors of the sample; `unseen` are its out-of-fold scores, where there are any.
+    """
+    import dask
+    import dask.array as da
+
+    curves, factor = None, 1.0
+    if judged.meaning == "flipped":
+        (known,) = sides_of(score(fit, sample))
+        curves, factor = (
+            FlipEvidence.of(known).curves,
+            claimed_share(known if unseen is None else unseen, judged.reason),
+        )
+    numbers = [("probability", float), ("margin", float), ("error", float)]
+    kinds = np.dtype([*numbers, ("contradicts", bool), ("label", fit.sides.classes.dtype), ("index", np.intp)])
+    errors, counts = SideErrors.of(fit, sample.counted()), partitions.n_rows or ()
+    judge = partial(_judge_partition, kinds, fit.metric, fit.sides.far, errors, curves, factor)
+    parts = zip(mapped_partitions(partitions, judge, np.cumsum([0, *counts[:-1]]).tolist()), counts, strict=True)
+    records = da.concatenate([da.from_delayed(part, (n,), dtype=kinds) for part, n in parts])
+    order = da.from_delayed(dask.delayed(_most_suspicious)(records)["index"], records.shape, dtype=np.intp)
+    columns = {name: records[name] for name in ("probability", "margin", "error", "contradicts")}
+    return columns | {"labels": records["label"], "order": order, "_records": records}
 
 
 def _judge_partition(
+    kinds: np.dtype[Any],
     metric: Metric,
     far: Any,
     errors: SideErrors,
     curves: tuple[FlipCurve, ...] | None,
     factor: float,
     partition: Partition,
-) -> FloatArray:
-    """Probability, margin, error and whether the label contradicts the margin, one row per pair of a partition.
+    start: int,
+) -> NDArray[Any]:
+    """A record for each pair of a partition, the first of which has this number."""
+    records = np.empty(len(partition), kinds)
+    if len(records):
+        signs = np.where(np.asarray(partition.labels == far), 1.0, -1.0)
+        margin = metric.measure(partition.data) - metric.known_threshold
+        scored = Scored(Judgements.of_signs(partition.data, signs), margin, metric.noise, metric.flip_rate)
+        found = Verdicts.of(scored, errors.at(partition.data, scored.margin[:, None]), np.zeros(len(signs), dtype=bool))
+        records["probability"], records["margin"], records["error"] = found.probability, found.margin, found.error
+        if curves is not None:
+            records["probability"] = probability_flipped(curves, found.margin, ~scored.is_right) * factor
+        records["contradicts"], records["label"] = ~scored.is_right, partition.labels
+        records["index"] = start + np.arange(len(records))
+    return records
 
-    If there are curves of it, the probability is P(flipped), of which `factor` is claimed.
-    """
-    if len(partition) == 0:
-        return np.empty((0, len(_LAZY_COLUMNS)))
-    signs = np.where(np.asarray(partition.labels == far), 1.0, -1.0)
-    margin = metric.measure(partition.data) - metric.known_threshold
-    scored = Scored(Judgements.of_signs(partition.data, signs), margin, metric.noise, metric.flip_rate)
-    found = Verdicts.of(scored, errors.at(partition.data, scored.margin[:, None]), np.zeros(len(signs), dtype=bool))
-    probability = found.probability
-    if curves is not None:
-        probability = probability_flipped(curves, found.margin, ~scored.is_right) * factor
-    return np.column_stack([probability, found.margin, found.error, ~scored.is_right])
 
-
-def lazy_verdicts(
-    judge: Callable[[Partition], FloatArray], partitions: Partitions, dtype_of_labels: Any
-) -> dict[str, Any]:
-    """Return the columns of the judge, the labels and the order of suspicion as dask arrays; nothing is computed."""
-    import dask
-    import dask.array as da
-
-    counts = partitions.n_rows or ()
-
-    def labels_of(partition: Partition) -> NDArray[Any]:
-        return np.asarray(partition.labels)
-
-    def order_of(table: FloatArray) -> IndexArray:
-        probability, margin, error, contradicts = table.T
-        agreement = np.where(contradicts > 0, -np.abs(margin), np.abs(margin))
-        return by_suspicion(probability, agreement / np.maximum(error, TINY))
-
-    def array(of: Callable[[Partition], Any], width: tuple[int, ...], dtype: Any) -> Any:
-        parts = zip(mapped_partitions(partitions, of), counts, strict=True)
-        return da.concatenate([da.from_delayed(part, (n, *width), dtype=dtype) for part, n in parts])
-
-    table = array(judge, (len(_LAZY_COLUMNS),), float)
-    columns = {name: table[:, at] for at, name in enumerate(_LAZY_COLUMNS)}
-    columns["contradicts"] = columns["contradicts"].astype(bool)
-    columns["labels"] = array(labels_of, (), dtype_of_labels)
-    columns["order"] = da.from_delayed(dask.delayed(order_of)(table), (sum(counts),), dtype=np.intp)
-    return columns
+def _most_suspicious(records: NDArray[Any], k: int | None = None) -> NDArray[Any]:
+    """The k most suspicious of these records, or all of them, in this order."""
+    agreement = np.where(records["contradicts"], -1.0, 1.0) * np.abs(records["margin"])
+    return records[by_suspicion(records["probability"], agreement / np.maximum(records["error"], TINY))[:k]]
 
 
 def by_suspicion(probability: FloatArray, agreement: FloatArray) -> IndexArray:
@@ -728,6 +700,7 @@ class LabelErrors:
     labels: NDArray[Any]
     expected: NDArray[Any] | None = None
     kind: Kind = Kind.CLOSE_FAR
+    _records: Any = field(default=None, repr=False)
 
     @property
     def n_contradicting(self) -> int:
@@ -739,14 +712,20 @@ class LabelErrors:
 
         Levels also have the one that is expected.
         """
-        first: Any = self.order[:k]
-        named = {"label": self.labels, "expected": self.expected, "probability": self.probability}
-        named |= {"margin": self.margin, "error": self.error}
-        columns = {"index": first, **{name: each[first] for name, each in named.items() if each is not None}}
-        if is_dask(first):
+        if self._records is not None:
             import dask
 
-            (columns,) = dask.compute(columns)
+            # Each worker sends the first of its partitions.  Fused tasks would have names that the cluster knows with
+            # another meaning.
+            blocks = self._records.to_delayed(optimize_graph=False).ravel()
+            tops = dask.compute(*(dask.delayed(_most_suspicious)(block, k) for block in blocks), optimize_graph=False)
+            found = _most_suspicious(np.concatenate(tops), k)
+            columns = {name: found[name] for name in ("index", "label", "probability", "margin", "error")}
+        else:
+            first = self.order[:k]
+            named = {"label": self.labels, "expected": self.expected, "probability": self.probability}
+            named |= {"margin": self.margin, "error": self.error}
+            columns = {"index": first, **{name: each[first] for name, each in named.items() if each is not None}}
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
@@ -958,8 +937,8 @@ def find_label_errors(
     For dask arrays and frames, and for pairs opened on a cluster, the fit to all pairs is computed at once, where
     they are.  What is said of the labels as a whole (`meaning`, `share`, `reason`, `unseen_share`) follows from a
     sample of 100,000 pairs that is gathered in this process; of fewer pairs, from all of them.  The arrays with one
-    entry per label are dask arrays, of which nothing is computed until they are; `order` and `table` gather the
-    verdicts on one worker.
+    entry per label are dask arrays, of which nothing is computed until they are; `order` gathers the verdicts
+    on one worker, and `table` only the most suspicious of each partition.
 
     Examples
     --------
@@ -982,6 +961,7 @@ def find_label_errors(
             f'judged must be "pairs" or, with both pairs and comparisons, "comparisons"; got {judged!r}'
             f"{'' if judged not in _JUDGED else ' and no comparisons'}."
         )
+    changes, partitions = flip_aware(Settings.of(learner), penalise=method == "auto"), None
     if is_partitioned(pairs):
         if method == "out-of-fold" or groups is not None:
             got = "groups" if method != "out-of-fold" else 'method="out-of-fold"'
@@ -990,19 +970,22 @@ def find_label_errors(
                 f"or pass a sample: {words_for_sample(pairs)}."
             )
         partitions = counted_partitions(partitions_of(pairs, labels, sample_weight))
-        return _find_in_partitions(learner, partitions, cv, method, n_jobs, random_state)
-    judgements = clone(learner).read(pairs, labels, sample_weight, annotators=annotators, comparisons=comparisons)
+        fit = clone(learner).set_params(**changes).fit(partitions).fit_.unless_interrupted()
+        judgements = _sample(fit, partitions)
+    else:
+        judgements = clone(learner).read(pairs, labels, sample_weight, annotators=annotators, comparisons=comparisons)
     asked = _asked(judgements, judged)
-    found_groups = resolve_groups(groups, asked.data)
-    settings = Settings.of(learner)
-    settings = settings.but(**flip_aware(settings, penalise=method == "auto"))
-    by = found_groups if groups is not None and judged == "pairs" else None
-    fit = fit_to(judgements, settings, groups=by)
-    fit.warn(stacklevel=2)
-    fit.unless_interrupted()
+    ids = resolve_groups(groups, asked.data)
+    if partitions is None:
+        by = ids if groups is not None and judged == "pairs" else None
+        fit = fitting.fit(judgements, Settings.of(learner).but(**changes), groups=by)
+        fit.warn(stacklevel=2)
+        fit.unless_interrupted()
     learn = partial(_learn, fit, judgements, judged)
-    verdicts, unseen = _judged(learn, asked, found_groups, cv, method, n_jobs, random_state)
-    return judge_labels(fit, asked, unseen, verdicts, groups=found_groups, has_places=method == "auto")
+    verdicts, unseen = _judged(learn, asked, ids, cv, method, n_jobs, random_state)
+    has_places = method == "auto" and partitions is None
+    found = judge_labels(fit, asked, unseen, verdicts, groups=ids, has_places=has_places)
+    return found if partitions is None else replace(found, **judge_partitions(partitions, fit, asked, unseen, found))
 
 
 def flip_aware(settings: Settings, *, penalise: bool = True) -> dict[str, Any]:
@@ -1028,37 +1011,27 @@ def _judged(
     if method == "in-sample":
         return None, None
     splits = _splits(cv, judgements, groups, check_random_state(random_state).randint(2**31))
-    if method == "auto":
-        return None, unseen_scores(learn, judgements, splits, n_jobs=n_jobs)
-    verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
-    tested = np.flatnonzero(verdicts.is_new)
-    return verdicts, verdicts.scores.take(tested) if len(tested) else None
+    if method == "out-of-fold":
+        verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
+        tested = np.flatnonzero(verdicts.is_new)
+        return verdicts, verdicts.scores.take(tested) if len(tested) else None
+    splits = [(train, test) for train, test in splits if not _overlap(train, test)]
+    if not splits:
+        return None, None
+    alone = replace(judgements, comparisons=None)
+    scores = fitting.join_scores(alone, [part[1:] for part in _scored(learn, alone, splits, n_jobs)])
+    return None, scores.take(np.unique(np.concatenate([test for _, test in splits])))
 
 
-def _find_in_partitions(
-    learner: Learner, partitions: Partitions, cv: Any, method: str, n_jobs: int | None, random_state: Any
-) -> LabelErrors:
-    """Fit to all pairs where they are, judge the model by a sample in memory, and each label when that is asked for."""
+def _sample(fit: Fit, partitions: Partitions) -> Judgements:
+    """Some of the judgements of partitions, in memory, with the weight of all."""
     n_columns, n = partitions.n_columns, sum(partitions.n_rows or ())
-    most = min(max(_MOST_GATHERED, 8 * count_parameters(n_columns, None)), _SAMPLED_BYTES // (8 * n_columns))
+    most = min(max(_MOST_GATHERED, 8 * fitting.count_parameters(n_columns, None)), _SAMPLED_BYTES // (8 * n_columns))
     sample = sample_partitions(partitions, most)
     weights = np.ones(len(sample.labels)) if sample.weights is None else np.asarray(sample.weights, dtype=np.float64)
-    changes = flip_aware(Settings.of(learner), penalise=method == "auto")
-    fit = clone(learner).set_params(**changes).fit(partitions).fit_.unless_interrupted()
     scaled = n / len(weights) * weights if len(weights) < n else sample.weights
     unnamed = replace(fit.columns, names_in_data=None)
-    some = Judgements.read(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)
-    found_groups = resolve_groups(None, some.data)
-    learn = partial(_learn, fit, some, "pairs")
-    verdicts, unseen = _judged(learn, some, found_groups, cv, method, n_jobs, random_state)
-    found = judge_labels(fit, some, unseen, verdicts, groups=found_groups)
-    curves, factor = None, 1.0
-    if found.meaning == "flipped":
-        (known,) = sides_of(score(fit, some))
-        curves = FlipEvidence.of(known).curves
-        factor = claimed_share(known if unseen is None else unseen, found.reason)
-    judge = partial(_judge_partition, fit.metric, fit.sides.far, SideErrors.of(fit, some.counted()), curves, factor)
-    return replace(found, **lazy_verdicts(judge, partitions, fit.sides.classes.dtype))
+    return Judgements.read(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)
 
 
 def _asked(judgements: Judgements, judged: str) -> Judgements:
@@ -1074,7 +1047,7 @@ def _learn(fit: Fit, judgements: Judgements, judged: str, rows: IndexArray) -> F
     some = asked.take(rows)
     if asked is not judgements:
         some = replace(judgements, comparisons=some)
-    return fit_from(fit, some) if is_near_parts(fit) else refit_part(fit, some)
+    return fitting.fit_from(fit, some) if fitting.is_near_parts(fit) else fitting.refit_part(fit, some)
 
 
 def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: int) -> list[Split]:

@@ -140,6 +140,12 @@ def representatives(weights: FloatArray, lengths: FloatArray, most: int | None =
     return chosen, np.where(is_large[chosen], 1.0, each)
 
 
+def mean_squares(rows: Rows, coordinates: Callable[[Array], FloatArray]) -> FloatArray:
+    """The mean square of the coordinates of the legs of each row: one on average."""
+    parts = [[np.mean(coordinates(block) ** 2, axis=1) for _, block in legs] for _, legs in leg_blocks(rows)]
+    return np.concatenate([np.mean(legs, axis=0) for legs in parts])
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # A fitted metric in unit-free coordinates.
 
@@ -426,11 +432,8 @@ class LabelLikelihood:
         most = max(_MOST_ROWS, _ROWS_PER_PARAMETER * self.n_on_matrix)
         if self.rows.n_rows <= most:
             return self, repeats
-        squares = [
-            sum(np.mean(to_numpy(block) ** 2, axis=0) for _, block in legs) / len(legs)
-            for _, legs in leg_blocks(self.rows)
-        ]
-        chosen, number = representatives(self.shares, np.concatenate(squares), most)
+        squares = mean_squares(self.rows, lambda block: to_numpy(block).T)
+        chosen, number = representatives(self.shares, squares, most)
         shares = number * self.shares[chosen]
         return replace(self.take(chosen), shares=shares), number * repeats[chosen]
 
@@ -454,7 +457,7 @@ class LabelLikelihood:
         return self.n_on_matrix + self.outcomes.n_thresholds
 
     @cached_property
-    def _flips(self) -> Flips:
+    def flips(self) -> Flips:
         if self.flip_rate is None:
             return Flips.free(self.outcomes, self.n_rates)
         return Flips.known(self.outcomes, self.flip_rate)
@@ -499,16 +502,16 @@ class LabelLikelihood:
         found = found._replace(loss=np.where(is_open, found.loss, np.inf), low=-found.low, up=-found.up)
         rates = parameters[self.n_on_margin :]
         nothing = np.zeros((len(lower), len(rates)))
-        if self._flips.are_none:
+        if self.flips.are_none:
             return LabelTerms(*found, nothing, nothing, nothing)
         # P~ = e + s P and its derivatives over P~, from those of -log P.
-        base, kept = self._flips.at(rates)
+        base, kept = self.flips.at(rates)
         right = np.exp(-found.loss)
         flipped = base + kept * right
         share = kept * right / flipped
         low, up = share * found.low, share * found.up
-        of_right = _columns(self._flips.on_kept, len(share)) * (right / flipped)[:, None]
-        on_rates = of_right - _columns(self._flips.on_base, len(share)) / flipped[:, None]
+        of_right = _columns(self.flips.on_kept, len(share)) * (right / flipped)[:, None]
+        on_rates = of_right - _columns(self.flips.on_base, len(share)) / flipped[:, None]
         return LabelTerms(
             -np.log(flipped),
             low,
@@ -541,7 +544,7 @@ class LabelLikelihood:
         """The second derivative or, if that is not positive definite, as flips can make it, the Fisher information."""
         terms = self.terms(parameters) if terms is None else terms
         observed: FloatArray = self._sums(terms, weights) + self.of_prior
-        if self._flips.are_none or scaled_eigh(observed)[0][0] > 0.0:
+        if self.flips.are_none or scaled_eigh(observed)[0][0] > 0.0:
             return observed
         return self.fisher(parameters, weights)
 
@@ -562,10 +565,6 @@ class LabelLikelihood:
         prior = np.zeros(self.n_on_margin + self.n_rates)
         prior[self._cuts.stop : self.n_on_margin] = self.precision
         return np.diag(prior)
-
-    def spread_of_prior(self, n_observations: float) -> Any:
-        """The covariance of the scores of the prior: strictness is drawn anew from it as judgements are."""
-        return self.of_prior / n_observations
 
     def _sums(self, terms: LabelTerms, weights: FloatArray) -> FloatArray:
         """The sums of second derivatives in all parameters."""
@@ -811,28 +810,20 @@ class MarginMoves:
 
     def blocks(self, data: Array) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each margin along each move, one row per judgement."""
-        return by_legs(self.rows(data), lambda block: self.moves.gradients(self._in_coordinates(block)))
+        return by_legs(self.rows(data), lambda block: self.moves.gradients(self.in_coordinates(block)))
 
     def on_matrix(self, block: FloatArray) -> FloatArray:
         """The derivative of z'Mz along each move of M, for the columns z of a block."""
-        return self.moves.gradients(self._in_coordinates(block))[:, : self.moves.n_on_matrix]
-
-    def mean_squares(self, data: Array) -> FloatArray:
-        """The mean square of the coordinates of each row: one on average."""
-        means = [
-            sum(np.mean(self._in_coordinates(block) ** 2, axis=1) for _, block in legs) / len(legs)
-            for _, legs in leg_blocks(rows_of(data, self._metric.origin))
-        ]
-        return np.concatenate(means)
+        return self.moves.gradients(self.in_coordinates(block))[:, : self.moves.n_on_matrix]
 
     def null_coordinates(self, data: Array) -> FloatArray:
         """The coordinates of each leg in the null space of M."""
         rank = self._metric.rank
         return np.vstack(
-            [self._in_coordinates(block)[:, rank:] for block in differences(rows_of(data, self._metric.origin))]
+            [self.in_coordinates(block)[:, rank:] for block in differences(rows_of(data, self._metric.origin))]
         )
 
-    def _in_coordinates(self, block: Array) -> FloatArray:
+    def in_coordinates(self, block: Array) -> FloatArray:
         y: FloatArray = to_numpy(block).T @ self._basis
         return y if self._metric.origin is None else np.column_stack([y, np.ones(len(y))])
 
@@ -874,7 +865,7 @@ class SideErrors:
     def of(cls, fit: Fit, seen: Judgements) -> SideErrors:
         """The errors of the margins of a fit to these judgements; attached comparisons are left out."""
         moves = MarginMoves(fit.metric, seen, comparison_noise=fit.relative_noise)
-        chosen, number = representatives(seen.weights, moves.mean_squares(seen.data))
+        chosen, number = representatives(seen.weights, mean_squares(moves.rows(seen.data), moves.in_coordinates))
         if len(chosen) < len(seen):
             seen = seen.take(chosen)
             seen = seen.with_weights(number * seen.weights)

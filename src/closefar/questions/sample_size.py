@@ -96,21 +96,19 @@ class SampleSizePlan:
 
     def expected_error(self, n: float) -> float:
         """Return the expected error of a fit to `n` pairs."""
-        return self.expected_coefficient * self._decay(n)
+        return self.expected_coefficient * _decay(n, self.measure, self.uncertain_per_parameter / self.pilot_n)
 
     def likely_error(self, n: float) -> float:
         """Return the error that a fit to `n` pairs stays below with probability 1 - delta."""
-        return self.likely_coefficient * self._decay(n)
-
-    def _decay(self, n: float) -> float:
-        return _decay(n, self.measure, self.uncertain_per_parameter / self.pilot_n)
+        return self.likely_coefficient * _decay(n, self.measure, self.uncertain_per_parameter / self.pilot_n)
 
     @property
     def sentence(self) -> str:
         """How many pairs to label, and the number that the theorem requires."""
         more, uncertain = self.n_pairs - self.pilot_n, self.uncertain_per_parameter
         noun, get = _words(self.kind)
-        error = _WORDS[self.measure].format(scale=_scale(self.kind))
+        # What M is divided by, so that its error does not depend on the noise.
+        error = _WORDS[self.measure].format(scale="tau" if self.kind is Kind.CLOSE_FAR else "tr M")
         parts = [
             f"About {self.n_pairs:,} {noun} are needed for an expected {error} of {self.target_error:g}:",
             f"{get.lower()} {more:,} more." if more > 0 else "the pilot is large enough.",
@@ -134,11 +132,6 @@ class SampleSizePlan:
             return "more than 1e+300 pairs"
         orders = math.floor(math.log10(self.worst_case / self.n_pairs))
         return f"{self.worst_case:.0e} pairs ({orders} orders of magnitude more)"
-
-
-def _scale(kind: Kind) -> str:
-    """What M is divided by, so that its error does not depend on the noise."""
-    return "tau" if kind is Kind.CLOSE_FAR else "tr M"
 
 
 def plan_sample_size(
@@ -256,7 +249,7 @@ def _words(kind: Kind) -> tuple[str, str]:
     return f"{kind.noun}s", "Collect" if kind is Kind.COMPARISONS else "Label"
 
 
-def _check_uncertain(uncertain: float, n: int, kind: Kind = Kind.CLOSE_FAR) -> float:
+def _check_uncertain(uncertain: float, n: int, kind: Kind) -> float:
     if uncertain < _PLANNED_UNCERTAIN:
         noun, get = _words(kind)
         needed = math.ceil(2.0 * n * _PLANNED_UNCERTAIN / max(uncertain, 0.1))
