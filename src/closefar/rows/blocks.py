@@ -193,9 +193,9 @@ def column_dots(left: Array, right: Array) -> Array:
     return as_float64(array_namespace(left).vecdot(left, right, axis=-2))
 
 
-def symmetric_in_numpy(total: Array) -> FloatArray:
-    matrix: FloatArray = to_numpy(0.5 * (total + total.T))
-    return matrix
+def symmetric(total: Array) -> FloatArray:
+    """The same matrix without the rounding errors by which it is not symmetric, in NumPy."""
+    return to_numpy(0.5 * (total + total.T))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -406,8 +406,7 @@ class BlockRows(RowSource):
         """Vectors, each a row, that span all rows, if there are fewer than half as many as columns."""
         if 2 * self.n_rows > self.n_columns:
             return None
-        found: FloatArray = to_numpy(self.read(slice(0, self.n_rows))).T
-        return found
+        return to_numpy(self.read(slice(0, self.n_rows))).T
 
     def take_rows(self, indices: IndexArray) -> BlockRows:
         """Return the rows at these indices, held in memory."""
@@ -465,7 +464,7 @@ class BlockRows(RowSource):
         return concatenated([squared_lengths(block, factor) for _, block in self.blocks()])
 
     def outer(self, coefficients: Array) -> FloatArray:
-        return symmetric_in_numpy(summed(weighted_outer(block, coefficients[where]) for where, block in self.blocks()))
+        return symmetric(summed(weighted_outer(block, coefficients[where]) for where, block in self.blocks()))
 
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
@@ -477,7 +476,7 @@ class BlockRows(RowSource):
             parts.append(function(quadratic_forms(matrix, block), *(array[where] for array in arrays)))
             return weighted_outer(block, parts[-1].margin_gradient)
 
-        return parts, symmetric_in_numpy(summed(outer(where, block) for where, block in self.blocks()))
+        return parts, symmetric(summed(outer(where, block) for where, block in self.blocks()))
 
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray

@@ -15,7 +15,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import TINY, Array, FloatArray, to_numpy
-from closefar.rows.blocks import KEEP_BYTES, NARROW, BlockRows, MappedRows
+from closefar.rows.blocks import KEEP_BYTES, NARROW, BlockRows, MappedRows, symmetric
 from closefar.rows.fused import AsStored
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.legs import LegRows, Rows, StackedRows
@@ -111,12 +111,12 @@ class WideRows(MappedRows):
     def quadratic_forms(self, matrix: FloatArray) -> Array:
         if not self._sums_are_safe:
             return super().quadratic_forms(matrix)
-        return self._source.quadratic_forms(_symmetric(self._transform @ matrix @ self._transform.T))
+        return self._source.quadratic_forms(symmetric(self._transform @ matrix @ self._transform.T))
 
     def outer(self, coefficients: Array) -> FloatArray:
         if not self._sums_are_safe:
             return super().outer(coefficients)
-        return _symmetric(self._transform.T @ self._source.outer(coefficients) @ self._transform)
+        return symmetric(self._transform.T @ self._source.outer(coefficients) @ self._transform)
 
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
@@ -124,13 +124,8 @@ class WideRows(MappedRows):
         if not self._sums_are_safe:
             return super().sweep(matrix, function, *arrays)
         mapped = self._transform @ matrix @ self._transform.T
-        parts, total = self._source.sweep(_symmetric(mapped), function, *arrays)
-        return parts, _symmetric(self._transform.T @ total @ self._transform)
-
-
-def _symmetric(matrix: FloatArray) -> FloatArray:
-    symmetric: FloatArray = 0.5 * (matrix + matrix.T)
-    return symmetric
+        parts, total = self._source.sweep(symmetric(mapped), function, *arrays)
+        return parts, symmetric(self._transform.T @ total @ self._transform)
 
 
 # The Gram matrix squares the condition number: below this smallest eigenvalue (of scaled columns) use QR.

@@ -89,7 +89,6 @@ class Blocks(Protocol):
 
     n_rows: int
     n_columns: int
-    condition: float
 
     @property
     def model(self) -> Array: ...
@@ -235,14 +234,6 @@ _LARGEST_ENTRY = 2.0**6
 _TERM_SLOTS, _TERM_ROWS = 1056, 256  # of the kernel of known squared distances: eight slots for each of 132 processors
 
 
-def _per_row(sums: MarginSums, n_rows: int) -> MarginSums | None:
-    """The sums of a pass over rows of weight 1 / n, with the signs of derivatives; None if they are not finite."""
-    if not math.isfinite(sums.loss + sums.slope + sums.curvature) or not np.all(np.isfinite(sums.gradient)):
-        return None
-    loss, slope, curvature = (each / n_rows for each in (sums.loss, sums.slope, sums.curvature))
-    return MarginSums(loss, slope, curvature, sums.least_margin, -sums.gradient / n_rows)
-
-
 @dataclass(frozen=True)
 class Launch:
     """The shape of a launch, which suits the number of columns; slots are a constant, not a property of the card."""
@@ -334,22 +325,24 @@ class Pass:
         return sums, totals.sum(0, dtype=torch.float64), 1.0 / (rows.unit**2 * coefficient_unit)
 
 
-def run_terms(
-    squared: Array, signs: Array, weights: Array | None, threshold: float, kind: int, order: int
-) -> MarginTerms:
-    """Evaluate the likelihood of all rows at their squared distances, in double precision."""
+def fused_terms(
+    noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
+) -> MarginTerms | None:
+    """Return the terms of all rows at known squared distances, in double precision; None without such a kernel."""
+    if not has_kernel(noise):
+        return None
     import torch
 
     from closefar.rows import kernels
 
-    n = len(squared)
+    n, is_weighted, squared = len(squared), weights.stride(0) != 0, squared.contiguous()
     sums = torch.empty(_TERM_SLOTS, 4, dtype=torch.float64, device=squared.device)
     slopes = torch.empty_like(squared)
     curvatures = torch.empty_like(squared) if order > 1 else None
     kernels.terms_kernel[(_TERM_SLOTS,)](
         squared,
         signs,
-        sums if weights is None else weights,
+        weights if is_weighted else sums,
         torch.tensor([threshold, 1.0 / n], dtype=torch.float64, device=squared.device),
         sums,
         slopes,
@@ -357,9 +350,9 @@ def run_terms(
         n,
         -(-n // (_TERM_SLOTS * _TERM_ROWS)) * _TERM_ROWS,
         B=_TERM_ROWS,
-        KIND=kind,
+        KIND=KINDS[noise.name],
         ORDER=order,
-        WEIGHTED=weights is not None,
+        WEIGHTED=is_weighted,
         num_warps=4,
         enable_fp_fusion=True,
     )
@@ -377,16 +370,6 @@ def _to_host(sums: Array, *rest: Array) -> FloatArray:
 
 def _power_below(value: float) -> float:
     return 2.0 ** math.floor(math.log2(value))
-
-
-def fused_terms(
-    noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
-) -> MarginTerms | None:
-    """Return the terms of all rows at known squared distances; None if there is no kernel for this noise."""
-    if not has_kernel(noise):
-        return None
-    given = None if weights.stride(0) == 0 else weights
-    return run_terms(squared.contiguous(), signs, given, threshold, KINDS[noise.name], order)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -509,13 +492,12 @@ class FusedPasses:
         """The sums in the coordinates of the source; None if float16 numbers do not hold them."""
         transform = np.eye(len(matrix)) if self._transform is None else self._transform
         point = transform @ matrix @ transform.T
-        found = _per_row(
-            Pass(self.rows, signs, weights, point, threshold, kind, largest, self._level).run(), self.n_rows
-        )
-        if found is None:
+        sums, n = Pass(self.rows, signs, weights, point, threshold, kind, largest, self._level).run(), self.n_rows
+        if not math.isfinite(sums.loss + sums.slope + sums.curvature) or not np.all(np.isfinite(sums.gradient)):
             return None
-        pulled = transform.T @ found.gradient @ transform
-        return found._replace(gradient=0.5 * (pulled + pulled.T))
+        pulled = transform.T @ (-sums.gradient / n) @ transform  # of rows of weight 1 / n, with the sign of derivatives
+        gradient = 0.5 * (pulled + pulled.T)
+        return MarginSums(sums.loss / n, sums.slope / n, sums.curvature / n, sums.least_margin, gradient)
 
     def _relative(self, weights: Array) -> Array:
         """Weights relative to their mean."""

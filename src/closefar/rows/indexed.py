@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_on_gpu, is_tensor, like, to_numpy
-from closefar.rows.blocks import BLOCK_BYTES, GPU_BLOCK_BYTES, KEEP_BYTES, BlockRows, held
+from closefar.rows.blocks import BLOCK_BYTES, GPU_BLOCK_BYTES, KEEP_BYTES, BlockRows, held, symmetric
 from closefar.rows.source import GPU_PART_ROWS, PART_ROWS, Coordinates, Pulling, slices
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class IndexedRows(BlockRows):
 
     @property
     def _part_rows(self) -> int:
-        return PART_ROWS
+        return GPU_PART_ROWS if is_on_gpu(self.model) else PART_ROWS
 
     def _differences(self, projections: Array, where: slice) -> Array:
         """Return P_i - P_j for some pairs."""
@@ -310,8 +310,7 @@ class IndexedRows(BlockRows):
         for columns in slices(self.n_columns, step):
             scaled = self._points.columns(columns) / scale[columns]
             parts.append(self._points.pull(self._laplacian(scaled, coefficients)) / scale[:, None])
-        total: FloatArray = np.hstack(parts)
-        return 0.5 * (total + total.T)
+        return symmetric(np.hstack(parts))
 
 
 def _difference(projections: FloatArray, ends: IndexArray) -> FloatArray:
@@ -479,10 +478,6 @@ class GraphRows(IndexedRows):
             return BlockRows.second_moment(self, weights, centre, scale)
         return self._moment(weights, scale)
 
-    @property
-    def _part_rows(self) -> int:
-        return GPU_PART_ROWS if is_on_gpu(self._points) else PART_ROWS
-
     def _differences(self, projections: Array, where: slice) -> Array:
         ends = self._index[where]
         return projections.index_select(0, ends[:, 0]) - projections.index_select(0, ends[:, 1])
@@ -505,8 +500,7 @@ class GraphRows(IndexedRows):
 
     def _moment(self, coefficients: Array, scale: FloatArray) -> FloatArray:
         points = self._points / like(self._points, scale)
-        total = to_numpy(points.T @ self.graph.laplacian(points, coefficients))
-        return np.asarray(0.5 * (total + total.T), dtype=np.float64)
+        return symmetric(points.T @ self.graph.laplacian(points, coefficients))
 
 
 def indexed_rows(points: Array, index: Array) -> IndexedRows:

@@ -55,7 +55,10 @@ def on_device(data: Any, device: Any) -> Any:
     _check_torch(name)
     if not is_indexed(data):
         return _to_torch(data, name)
-    index = data.index if is_torch_array(data.index) else _narrow(to_numpy(data.index), len(data.points))
+    index = data.index
+    if not is_torch_array(index):  # row numbers take four bytes, if they fit
+        is_narrow = len(data.points) <= np.iinfo(np.int32).max
+        index = to_numpy(index).astype(np.int32 if is_narrow else np.int64, copy=False)
     _check_room(name, _n_bytes(data.points) + 3 * _n_bytes(index))
     return data.with_arrays(_to_torch(data.points, name), _to_torch(index, name))
 
@@ -78,23 +81,20 @@ def _name(device: Any) -> str:
 def _check_torch(name: str) -> None:
     """Say why torch can't compute on this GPU, if it can't."""
     if find_spec("torch") is None:
-        raise _unusable(name, "torch is not installed. Run pip install 'closefar[gpu]'.")
-    import torch
+        reason = "torch is not installed. Run pip install 'closefar[gpu]'."
+    else:
+        import torch
 
-    n = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if int(name.partition(":")[2] or 0) < n:
-        return
-    if n > 0:
-        last = "" if n == 1 else f" to cuda:{n - 1}"
-        raise _unusable(name, f"there {'is' if n == 1 else 'are'} {n} GPU{'' if n == 1 else 's'}, cuda:0{last}.")
-    reason = "no GPU was found. Check that nvidia-smi lists a card"
-    if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
-        reason = "this torch was built for the CPU only. Install torch with CUDA"
-    raise _unusable(name, reason + ", or use " + setting(device="cpu") + ".")
-
-
-def _unusable(name: str, reason: str) -> ValueError:
-    return ValueError(setting(device=name) + " can't be used: " + reason)
+        n = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if int(name.partition(":")[2] or 0) < n:
+            return
+        reason = "there is 1 GPU, cuda:0." if n == 1 else f"there are {n} GPUs, cuda:0 to cuda:{n - 1}."
+        if n == 0:
+            is_for_cpu = torch.version.cuda is None and getattr(torch.version, "hip", None) is None
+            no_card = "no GPU was found. Check that nvidia-smi lists a card"
+            reason = "this torch was built for the CPU only. Install torch with CUDA" if is_for_cpu else no_card
+            reason += ", or use " + setting(device="cpu") + "."
+    raise ValueError(setting(device=name) + " can't be used: " + reason)
 
 
 def _on_cpu(data: Any) -> Any:
@@ -147,11 +147,6 @@ def _parts(source: Any) -> Any:
         yield where, np.require(source[where], requirements=["C", "W"])
         if is_mapped(source):
             release(source)
-
-
-def _narrow(index: Any, n_points: int) -> Any:
-    """Row numbers in four bytes, if they fit."""
-    return index.astype(np.int32 if n_points <= np.iinfo(np.int32).max else np.int64, copy=False)
 
 
 def _n_bytes(data: Any) -> int:

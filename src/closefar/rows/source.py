@@ -241,8 +241,7 @@ class RowSource(ABC):
 
     def gather(self, array: Array) -> FloatArray:
         """Return the numbers behind a handle."""
-        numbers: FloatArray = to_numpy(array)
-        return numbers
+        return to_numpy(array)
 
     def pick(self, array: Array, indices: IndexArray) -> Array:
         """Return the numbers of some rows."""
