@@ -86,8 +86,8 @@ def test_a_computation_within_another_changes_nothing(libraries):
 def test_a_small_fit_uses_one_thread(libraries, monkeypatch):
     seen = []
     data = cf.datasets.make_pairs(300, 3, random_state=0)
-    original = engines._LIMIT.leave
-    monkeypatch.setattr(engines._LIMIT, "leave", lambda user: (seen.append(numbers(libraries)), original(user)))
+    change = Library.set_num_threads
+    monkeypatch.setattr(Library, "set_num_threads", lambda *given: (change(*given), seen.append(numbers(libraries))))
     cf.LinearMetricLearner(**PAPER).fit(data.pairs, data.labels)
     assert [1, 1, 1] in seen
     assert numbers(libraries) == [8, 3, 1]

@@ -63,20 +63,23 @@ class _Limit:
         self._users: dict[object, int] = {}
         self._before: list[tuple[Any, int]] = []
 
-    def enter(self, user: object, n_threads: int) -> None:
-        with self._lock:
-            self._users[user] = n_threads
-            if len(self._users) == 1:
-                self._before = [(library, library.num_threads) for library in _libraries()]
-            self._apply()
-
-    def leave(self, user: object) -> None:
-        """End a computation, even one that was interrupted while it entered."""
-        with self._lock:
-            self._users.pop(user, None)
-            self._apply()
-            if not self._users:
-                self._before = []
+    @contextmanager
+    def at_most(self, number: int) -> Iterator[None]:
+        """Use no more BLAS threads than this; the numbers are restored in the end."""
+        user = object()
+        try:
+            with self._lock:
+                self._users[user] = number
+                if len(self._users) == 1:
+                    self._before = [(library, library.num_threads) for library in _libraries()]
+                self._apply()
+            yield
+        finally:  # even of a computation that was interrupted while it entered
+            with self._lock:
+                self._users.pop(user, None)
+                self._apply()
+                if not self._users:
+                    self._before = []
 
     def _apply(self) -> None:
         for library, before in self._before:
@@ -85,18 +88,7 @@ class _Limit:
                 library.set_num_threads(wanted)
 
 
-_LIMIT = _Limit()
-
-
-@contextmanager
-def threads_at_most(number: int) -> Iterator[None]:
-    """Use no more BLAS threads than this; the numbers are restored in the end."""
-    user = object()
-    try:
-        _LIMIT.enter(user, number)
-        yield
-    finally:
-        _LIMIT.leave(user)
+threads_at_most = _Limit().at_most
 
 
 def threads_for(n_rows: int, n_columns: int) -> AbstractContextManager[None]:
