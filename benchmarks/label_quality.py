@@ -26,9 +26,7 @@ from scipy.special import expit
 
 import closefar as cf
 from closefar.label import ANSWERS, Task, TaskKind
-from closefar.label.findings import quality
-from closefar.label.fitting import draw_questions, next_questions
-from closefar.label.metric import Given, Learned, learn
+from closefar.label.findings import Given, Learned, draw_questions, learn, next_questions, quality
 from closefar.tables import RecordedAnswers
 
 CHECKPOINTS = (20, 40, 60, 100, 160, 200, 300, 400)

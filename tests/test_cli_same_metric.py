@@ -11,8 +11,7 @@ import pytest
 
 import closefar as cf
 from closefar.label import read_label_points
-from closefar.label.fitting import Work, fit_answers
-from closefar.label.metric import Given, learn
+from closefar.label.findings import Given, Work, fit_answers, learn
 from closefar.label.storage import Store
 from closefar.tables import read_recorded
 from command_line import run

@@ -10,10 +10,19 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from closefar.label import ANSWERS, Task, TaskKind
-from closefar.label.findings import doubtful, learned_from, nothing_found, with_slips
+from closefar.label.findings import (
+    Given,
+    doubtful,
+    draw_questions,
+    learn,
+    learned_from,
+    measures_quality,
+    next_questions,
+    nothing_found,
+    tuples_of,
+    with_slips,
+)
 from closefar.label.findings import findings as findings_of
-from closefar.label.fitting import draw_questions, next_questions
-from closefar.label.metric import Given, learn, measures_quality, tuples_of
 from closefar.tables import RecordedAnswers
 
 N_POINTS = 60

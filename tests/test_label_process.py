@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closefar.label import ANSWERS, Task, TaskKind, fitting, read_label_points
-from closefar.label.findings import nothing_found
-from closefar.label.fitting import FittingProcess, Work, fit_answers
+from closefar.label import ANSWERS, Task, TaskKind, findings, read_label_points
+from closefar.label.findings import FittingProcess, Work, fit_answers, nothing_found
 from closefar.label.storage import NewEvent, Store
 
 PATIENCE = 120.0
@@ -175,7 +174,7 @@ SERVER = textwrap.dedent(
     import multiprocessing, sys, time
     import numpy as np
     from closefar.label import Task, TaskKind
-    from closefar.label.fitting import FittingProcess, Work
+    from closefar.label.findings import FittingProcess, Work
     from pathlib import Path
 
     if __name__ == "__main__":
@@ -218,7 +217,7 @@ def test_a_fit_that_fails_is_told_in_the_findings(store, points, task, work, mon
     def fail(*args):
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(fitting, "findings", fail)
+    monkeypatch.setattr(findings, "findings", fail)
     body, questions, n_events = fit_answers(work, None, 0)
     assert body == nothing_found(task, "The last fit failed (RuntimeError: out of luck). Judging goes on.")
     assert (questions, n_events) == ([], 30)

@@ -9,8 +9,16 @@ import pytest
 from scipy.stats import binom
 
 from closefar.label import ANSWERS, Task, TaskKind
-from closefar.label.findings import agreement_interval, quality
-from closefar.label.metric import Given, guides_choice, held_out, learn, measures_quality, tuples_of
+from closefar.label.findings import (
+    Given,
+    agreement_interval,
+    guides_choice,
+    held_out,
+    learn,
+    measures_quality,
+    quality,
+    tuples_of,
+)
 from closefar.tables import RecordedAnswers
 
 TASK = Task(TaskKind.pairs, "", "", ANSWERS[TaskKind.pairs])

@@ -1,37 +1,311 @@
-"""What the answers so far show: how good the metric is, what it weighs, who agrees, and what to look at again."""
+"""What the answers so far show: how good the metric is, what it weighs, who agrees, and what to look at again.
+
+They are found in a process of their own, which reads the file of judgements, so that no request ever waits for a fit.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import math
+import multiprocessing
+import os
+import signal
 import sqlite3
+import sys
+import threading
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar import plan_sample_size
-from closefar.arrays import BoolArray, FloatArray
-from closefar.fitting import AnnotatorVerdict
-from closefar.label.metric import (
-    Given,
-    Learned,
-    describe_learner,
-    held_out,
-    held_out_plain,
-    learn,
-    measures_quality,
-    tuples_of,
-)
-from closefar.label.task import Task, TaskKind
+import closefar as cf
+from closefar.arrays import BoolArray, FloatArray, IndexArray
+from closefar.engines import threads_at_most
+from closefar.fitting import AnnotatorVerdict, refit_part
+from closefar.label.task import Purpose, Task, TaskKind
+from closefar.learners import MetricLearner
 from closefar.model import Metric, loadings
 from closefar.plain import to_jsonable
 from closefar.questions import wilson
-from closefar.tables import RecordedAnswers
+from closefar.tables import RecordedAnswers, TableError, read_recorded
+
+_LOG = logging.getLogger(__name__)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The metric of a labelling session: that of the default learner, what it expects, and which answers measure it.
+#
+# Questions that are chosen by a metric say what that metric says: they lie where it is uncertain, so that a fit to them
+# finds it again, with every answer that it was fitted to.  A random question that guided the choice would then be
+# predicted too well even by fits without it.  So the first random answers, with which choosing begins, measure nothing,
+# and the later ones guide nothing; the metric itself is fitted to all.
+
+
+# No fit may take longer, as the page is renewed every few answers.  Hardly any does: 1,000 answers about 30 columns
+# take about a second.
+_SECONDS = 60.0
+
+# Choosing begins with this many random answers, enough for a first metric of a few columns, and more until two answers
+# have been given this often.
+_FEWEST_GUIDES, _FEWEST_OF_EACH = 10, 2
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """The answers to learn from: all but "can't say".
+
+    Attributes
+    ----------
+    features : array of shape (n_points, d)
+    index : array of shape (n, 2) or (n, 3)
+        The rows of `features` that each question is about.
+    codes : array of n integers
+        The answers, as places in the answers of the task.
+    who : array of n names
+    questions : array of n integers
+    """
+
+    features: FloatArray
+    index: IndexArray
+    codes: IndexArray
+    who: NDArray[Any]
+    questions: IndexArray
+
+    @classmethod
+    def of(cls, answers: RecordedAnswers, features: FloatArray, task: Task, used: Any = True) -> Given:
+        """Select the answers other than "can't say"; of those only the ones that are `used`."""
+        place = {answer: code for code, answer in enumerate(task.answers)}
+        codes = np.array([place.get(answer, -1) for answer in answers.answer], dtype=np.intp)
+        every = cls(features, tuples_of(answers), codes, answers.annotator, answers.question)
+        return every.at((codes >= 0) & used)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def at(self, rows: NDArray[Any]) -> Given:
+        """Return some of the answers."""
+        return Given(self.features, self.index[rows], self.codes[rows], self.who[rows], self.questions[rows])
+
+    @property
+    def tuples(self) -> cf.Tuples:
+        return cf.Tuples(self.features, self.index)
+
+    @property
+    def has_several_people(self) -> bool:
+        return len(set(self.who.tolist())) > 1
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A fitted learner, and the answers of the task that it knows, as places, in the order of its classes."""
+
+    learner: MetricLearner
+    known: IndexArray
+    n_answers: int
+
+    @property
+    def metric(self) -> Metric:
+        return self.learner.metric_
+
+    def probabilities(self, tuples: cf.Tuples) -> FloatArray:
+        """The probability of each answer of the task to each question, given by a typical annotator."""
+        found = np.zeros((len(tuples), self.n_answers))
+        found[:, self.known] = self.learner.predict_proba(tuples)
+        return found
+
+    def expected(self, tuples: cf.Tuples) -> IndexArray:
+        """The answer that the metric gives to each question, as its place in the answers of the task."""
+        classes = self.learner.classes_.tolist()
+        place = dict(zip(classes, self.known.tolist(), strict=True))
+        return np.array([place[label] for label in self.learner.predict(tuples).tolist()], dtype=np.intp)
+
+
+def tuples_of(answers: RecordedAnswers) -> IndexArray:
+    """The rows of the points of each question, (n, 2) or (n, 3)."""
+    sides = [answers.first, answers.second, *(() if answers.third is None else (answers.third,))]
+    return np.column_stack([np.asarray(side, dtype=np.intp) for side in sides])
+
+
+def learn(given: Given, task: Task, chosen: Learned | None = None, **settings: Any) -> Learned | None:
+    """Fit a metric to the answers, as `describe_learner` has it; None if all are the same.
+
+    The learner has these settings, or those that were chosen for another fit, such as one to more of the answers.
+    """
+    known = np.unique(given.codes)
+    learner: cf.LinearMetricLearner | cf.OrdinalMetricLearner | cf.ComparisonMetricLearner
+    if task.kind is TaskKind.triplets:
+        given, known = given.at(_differ(given)), np.array([1, 0])
+        answers, learner = np.where(given.codes == 0, 1, -1), cf.ComparisonMetricLearner(**settings)
+    elif task.kind is TaskKind.pairs:
+        answers, learner = given.codes, cf.LinearMetricLearner(far_label=1, **settings)
+    else:
+        answers, learner = given.codes, cf.OrdinalMetricLearner(known.tolist(), **settings)
+    if len(given) == 0 or len(known) < 2:
+        return None
+    has_strictness = given.has_several_people and task.kind is not TaskKind.triplets
+    people: dict[str, Any] = {"annotators": given.who} if has_strictness else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a fit to few answers leaves open is said by the findings
+        if chosen is None:
+            learner.fit(given.tuples, answers, max_time=_SECONDS, **people)
+        else:
+            learner.fit_ = refit_part(chosen.learner.fit_, learner.read(given.tuples, answers, **people))
+    return Learned(learner, known, len(task.answers))
+
+
+def _differ(given: Given) -> BoolArray:
+    """Which triplets can teach something: not those whose two things are equally far from the first in any metric."""
+    reference, left, right = (given.features[given.index[:, k]] for k in range(3))
+    found: BoolArray = np.any(left != right, axis=1) & np.any(left - reference != reference - right, axis=1)
+    return found
+
+
+def learn_threshold(metric: Metric, given: Given, task: Task) -> Callable[[IndexArray], IndexArray]:
+    """Fit thresholds alone, of a known distance, and return the answers that it then expects to questions.
+
+    With its scale and its thresholds free, a known distance is a metric of one column.
+    """
+    if task.kind is TaskKind.triplets:
+        return lambda index: (metric.measure(cf.Tuples(given.features, index)) < 0.0).astype(np.intp)
+    codes, squared = given.codes, metric.measure(given.tuples)
+    most_frequent = int(np.argmax(np.bincount(codes))) if len(codes) else 0
+    if len(np.unique(codes)) < 2 or not np.ptp(squared) > 0.0:
+        return lambda index: np.full(len(index), most_frequent)
+    learner = cf.OrdinalMetricLearner(np.unique(codes).tolist(), alpha=0.0, flip_rate=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        learner.fit(np.sqrt(squared)[:, None], codes)
+
+    def expected(index: IndexArray) -> IndexArray:
+        lengths = np.sqrt(metric.measure(cf.Tuples(given.features, index)))
+        return np.asarray(learner.predict(lengths[:, None]), dtype=np.intp)
+
+    return expected
+
+
+def describe_learner(given: Given, task: Task) -> str:
+    """How to get the same metric in Python, from judgements that were exported."""
+    people = ", annotators=annotators" if given.has_several_people else ""
+    names = {
+        TaskKind.pairs: f"cf.LinearMetricLearner().fit(pairs, labels{people})",
+        TaskKind.levels: f"cf.OrdinalMetricLearner(levels).fit(pairs, labels{people})",
+        TaskKind.triplets: "cf.ComparisonMetricLearner().fit(triplets, answers)",
+    }
+    return names[task.kind]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Answers to questions that a metric was not fitted to.
+
+
+def held_out(
+    learned: Learned, given: Given, task: Task, asked: IndexArray, n_folds: int
+) -> tuple[FloatArray, IndexArray]:
+    """The probability of each answer to the questions `asked`, and the one that is expected, by cross-validation.
+
+    Each is by a fit to all answers but those to the questions of its fold; questions that are not asked about here are
+    in every fit.
+    """
+    probabilities, expected = np.zeros((len(asked), learned.n_answers)), np.zeros(len(asked), dtype=np.intp)
+    for left_out, rest in _folds(given, asked, n_folds):
+        fitted = learn(rest, task, learned)
+        if fitted is None:  # all other answers are the same
+            code = int(rest.codes[0]) if len(rest) else 0
+            probabilities[left_out], expected[left_out] = np.eye(learned.n_answers)[code], code
+        else:
+            tuples = cf.Tuples(given.features, asked[left_out])
+            probabilities[left_out], expected[left_out] = fitted.probabilities(tuples), fitted.expected(tuples)
+    return probabilities, expected
+
+
+def held_out_plain(learned: Learned, given: Given, task: Task, asked: IndexArray, n_folds: int) -> IndexArray | None:
+    """The answers expected by the plain distance, with thresholds fitted likewise; None if it is not known."""
+    baseline = learned.learner.fit_.baseline
+    if baseline is None or baseline.metric is None:
+        return None
+    expected = np.zeros(len(asked), dtype=np.intp)
+    for left_out, rest in _folds(given, asked, n_folds):
+        expected[left_out] = learn_threshold(baseline.metric, rest, task)(asked[left_out])
+    return expected
+
+
+def _folds(given: Given, asked: IndexArray, n_folds: int) -> Iterator[tuple[BoolArray, Given]]:
+    """Which of the questions asked about are in each fold, and the answers given to the questions that are not.
+
+    Equal questions share a fold.  They take turns in the order in which they are given, so that a question keeps its
+    fold as more come, and what is shown of it does not jump.
+    """
+    numbers = np.unique(same_side(np.concatenate([asked, given.index])), axis=0, return_inverse=True)[1].ravel()
+    distinct, first = np.unique(numbers[: len(asked)], return_index=True)
+    turn = np.full(int(numbers.max(initial=-1)) + 1, -1)
+    turn[distinct[np.argsort(first)]] = np.arange(len(distinct)) % n_folds
+    for fold in range(min(n_folds, len(distinct))):
+        is_in = turn[numbers] == fold
+        yield is_in[: len(asked)], given.at(~is_in[len(asked) :])
+
+
+def same_side(index: IndexArray) -> IndexArray:
+    """The rows of questions with the two things to compare in one order, so that equal questions are equal rows."""
+    return np.column_stack([index[:, :-2], np.sort(index[:, -2:], axis=1)])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which answers measure the metric, and which guide the choice of questions.
+
+
+def measures_quality(answers: RecordedAnswers, task: Task) -> BoolArray:
+    """Which answers measure quality: those to reserved random questions, as first given, other than "can't say".
+
+    An answer that was looked at again counts as it was first given: after a look at what the metric expects, people
+    agree with it more often.  Answers to a question that is asked of a second person on purpose do not count.
+    """
+    is_measure: BoolArray = _counts(answers) & ~guides_choice(answers, task)
+    return is_measure
+
+
+def guides_choice(answers: RecordedAnswers, task: Task) -> BoolArray:
+    """Which answers the next questions may be chosen by: all but those to reserved random questions."""
+    counts = _counts(answers)
+    if np.all(answers.chosen == "random") and task.method == "random":
+        return np.zeros(len(answers.question), dtype=bool)  # nothing is chosen
+    reserved = set(answers.question[counts].tolist()) - _first_questions(answers, counts, task)
+    return np.array([question not in reserved for question in answers.question.tolist()], dtype=bool)
+
+
+def _counts(answers: RecordedAnswers) -> BoolArray:
+    """Which answers were first given to random questions, and are not "can't say"."""
+    is_said = np.array([answer is not None for answer in answers.original], dtype=bool)
+    counts: BoolArray = (answers.chosen == "random") & (answers.purpose != str(Purpose.shared)) & is_said
+    return counts
+
+
+def _first_questions(answers: RecordedAnswers, counts: BoolArray, task: Task) -> set[int]:
+    """The random questions that choosing begins with, in the order in which they were drawn.
+
+    Where they end depends on their own answers only, so that those after them are a random sample.
+    """
+    rows = np.flatnonzero(counts)
+    rows = rows[np.argsort(answers.question[rows], kind="stable")]
+    given: dict[str, int] = {}
+    for number, row in enumerate(rows, start=1):
+        said = str(answers.original[row])
+        given[said] = given.get(said, 0) + 1
+        differ = task.kind is TaskKind.triplets or sum(n >= _FEWEST_OF_EACH for n in given.values()) >= 2
+        if number >= _FEWEST_GUIDES and differ:
+            return set(answers.question[rows[:number]].tolist())
+    return set(answers.question[rows].tolist())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The findings as a whole.
 
 _FEWEST_TO_LEARN = 20  # answers, which take a minute or two
 _DIRECTIONS, _WEIGHTS = 10, 5  # that the overview has room for: directions, and weights of each
@@ -113,7 +387,23 @@ def findings(
         learner=describe_learner(given, task),
     )
     if isinstance(learned, Learned):
-        found.update(_of_metric(answers, given, learned, feature_names, task, previous))
+        measured = quality(answers, given, learned, task)
+        reason = _no_doubts(measured)
+        doubts, agrees = [], None
+        if not reason or (task.kind is TaskKind.triplets and task.is_shared):  # fits that take a while
+            probabilities, _ = held_out(learned, given, task, given.index, _FOLDS_OF_DOUBTS)
+            agrees = np.argmax(probabilities, axis=1) == given.codes
+            doubts = [] if reason else doubtful(given, probabilities, task, answers.ids)
+        found.update(
+            status=_status(learned),
+            quality=measured,
+            plan=_projected(given, task),
+            directions=_directions(learned.metric, given.features, feature_names),
+            doubtful=doubts,
+            no_doubts=reason or ("" if doubts else "No answer contradicts the metric so far."),
+            map=_map(learned.metric, given.features, answers.ids, previous),
+            annotators=_people(answers, task, learned, agrees),
+        )
     checked: dict[str, Any] = to_jsonable(found, finite=True)
     return checked
 
@@ -134,33 +424,6 @@ def nothing_found(task: Task, status: str) -> dict[str, Any]:
         "annotators": [],
         "kappa": None,
         "learner": None,
-    }
-
-
-def _of_metric(
-    answers: RecordedAnswers,
-    given: Given,
-    learned: Learned,
-    feature_names: Sequence[str],
-    task: Task,
-    previous: dict[str, Any] | None,
-) -> dict[str, Any]:
-    measured = quality(answers, given, learned, task)
-    reason = _no_doubts(measured)
-    doubts, agrees = [], None
-    if not reason or (task.kind is TaskKind.triplets and task.is_shared):  # fits that take a while
-        probabilities, _ = held_out(learned, given, task, given.index, _FOLDS_OF_DOUBTS)
-        agrees = np.argmax(probabilities, axis=1) == given.codes
-        doubts = [] if reason else doubtful(given, probabilities, task, answers.ids)
-    return {
-        "status": _status(learned),
-        "quality": measured,
-        "plan": _projected(given, task),
-        "directions": _directions(learned.metric, given.features, feature_names),
-        "doubtful": doubts,
-        "no_doubts": reason or ("" if doubts else "No answer contradicts the metric so far."),
-        "map": _map(learned.metric, given.features, answers.ids, previous),
-        "annotators": _people(answers, task, learned, agrees),
     }
 
 
@@ -194,9 +457,8 @@ def _directions(metric: Metric, features: FloatArray, names: Sequence[str]) -> l
 # ---------------------------------------------------------------------------------------------------------------------
 # Quality: how often the metric agrees with a new answer to a random question, measured on those that were asked.
 
-_FEWEST_MEASURED = (
-    12  # random questions; with fewer, the interval of an agreement of 50% is wider than half of the scale
-)
+# Random questions; with fewer, the interval of an agreement of 50% is wider than half of the scale.
+_FEWEST_MEASURED = 12
 _FOLDS_OF_QUALITY = 10  # the usual number: fits lack a tenth of the answers, and take seconds
 
 # An answer is predicted by fits to the other ones, and helps to predict those, so that right predictions are not quite
@@ -370,7 +632,7 @@ def _projected(given: Given, task: Task) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            plan = plan_sample_size(pilot.learner, target_error=task.target_error, measure="spectral")
+            plan = cf.plan_sample_size(pilot.learner, target_error=task.target_error, measure="spectral")
     except ValueError:  # the other requirements of a pilot, all of which more answers meet
         return _no_projection(task, "There is no projection yet: it needs more answers.")
     error, more = plan.expected_error(len(given)), plan.n_pairs - len(given)
@@ -555,3 +817,236 @@ def _person(entry: dict[str, Any]) -> str:
     if entry["verdict"] is not None:
         parts.append(entry["verdict"])
     return ", ".join(parts) + "."
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A process for fits, which it begins whenever there are enough new answers.
+
+# A fit follows after this many new events, or this share of them, so that there are few fits to many answers; or after
+# this many seconds, if there are fewer events.
+_FEWEST_NEW, _SHARE_NEW, _LONGEST_WAIT = 5, 0.05, 10.0
+
+# Seconds until a process that died is started again; twice as many each time, up to the second number.
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+
+_NICENESS = 10  # half of that of the least important processes: answers come first
+
+# How many questions are chosen: at least the first number, this many for each annotator, and at most the last number;
+# in between, twice as many as were answered during the last fit.
+_FEWEST_CHOSEN, _CHOSEN_PER_PERSON, _MOST_CHOSEN = 20, 3, 200
+
+_CANDIDATES = 20_000  # questions, drawn at random, among which are chosen: 100 times the most that are
+
+Found = tuple[dict[str, Any], list[tuple[int, ...]], int]
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What to fit.
+
+    Attributes
+    ----------
+    path : Path
+        The file of judgements.
+    features : array of shape (n_points, d)
+    feature_names : tuple of str
+    task : Task
+    previous : dict, optional
+        The findings before these, whose map is not to jump.
+    """
+
+    path: Path
+    features: FloatArray
+    feature_names: tuple[str, ...]
+    task: Task
+    previous: dict[str, Any] | None = None
+
+
+class FittingProcess:
+    """Fits in a process of its own that ends with this one, and that is started again if it dies.
+
+    Parameters
+    ----------
+    work : Work
+        The file of judgements, the points and the task.
+    on_findings : function
+        Called in a thread after each fit, with the findings, the next questions (rows of points) and the number of
+        events that they rest on.
+    """
+
+    def __init__(self, work: Work, on_findings: Callable[[dict[str, Any], list[tuple[int, ...]], int], None]) -> None:
+        self._work = work
+        self._on_findings = on_findings
+        self._process: Any = None
+        self._n_events, self._n_fitted = 0, 0
+        self._news = threading.Condition()  # of events, and of the end
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="closefar findings", daemon=True)
+
+    def start(self) -> None:
+        """Start the process; it fits once it is notified of enough events."""
+        self._thread.start()
+
+    def notify(self, n_events: int) -> None:
+        """Say how many events the file has; this returns at once, and may be called from any thread."""
+        with self._news:
+            self._n_events = n_events
+            self._news.notify_all()
+
+    def close(self) -> None:
+        """End the process, also in the middle of a fit."""
+        with self._news:
+            self._is_closing = True
+            self._news.notify_all()
+            if self._process is not None:
+                self._process.kill()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        """Start processes, one after the other, until closed."""
+        pause, previous = _FIRST_PAUSE, self._work.previous
+        while not self._is_closing:
+            with contextlib.suppress(EOFError, OSError), self._started() as connection:
+                while self._wait_for_events():
+                    connection.send((previous, self._n_fitted))
+                    found = connection.recv()
+                    if found is None:  # the file can't be read at the moment
+                        self._is_closed_within(_LONGEST_WAIT)
+                    else:
+                        pause, previous, self._n_fitted = _FIRST_PAUSE, found[0], found[2]
+                        self._hand_on(found)
+            if not self._is_closed_within(pause):  # otherwise it was ended together with the server
+                _LOG.warning("The fitting process has ended; another one is started.")
+                pause = min(2.0 * pause, _LONGEST_PAUSE)
+
+    @contextlib.contextmanager
+    def _started(self) -> Iterator[Connection[Any, Any]]:
+        """A process, and the connection to it."""
+        context = multiprocessing.get_context("spawn")
+        own, its = context.Pipe()
+        process = context.Process(target=_work_until_closed, args=(its, self._work), daemon=True, name="closefar fit")
+        with own:
+            with its, _interrupts_blocked():  # closed here, so that only the process holds that end
+                process.start()
+            with self._news:
+                self._process = process
+            try:
+                yield own
+            finally:
+                with self._news:
+                    self._process = None
+                process.kill()
+                process.join()
+                process.close()
+
+    def _wait_for_events(self) -> bool:
+        """Wait until there are enough new events, or any that have waited for long; False if it is time to end."""
+        enough = self._n_fitted + max(_FEWEST_NEW, _SHARE_NEW * self._n_fitted)
+        with self._news:
+            self._news.wait_for(lambda: self._is_closing or self._n_events > self._n_fitted)
+            self._news.wait_for(lambda: self._is_closing or self._n_events >= enough, _LONGEST_WAIT)
+            return not self._is_closing
+
+    def _is_closed_within(self, seconds: float) -> bool:
+        with self._news:
+            return self._news.wait_for(lambda: self._is_closing, seconds)
+
+    def _hand_on(self, found: Found) -> None:
+        try:
+            self._on_findings(*found)
+        except Exception:
+            _LOG.exception("The findings after %d events could not be handed on.", found[2])
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Keep an interrupt of the terminal from a process that is started here: it is for the server."""
+    if sys.platform == "win32":
+        yield
+        return
+    resource_tracker.ensure_running()  # its own start would let them through again
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In the process: fits, and the next questions.
+
+
+def _work_until_closed(connection: Connection[Any, Any], work: Work) -> None:
+    """Fit whenever the other end of the connection asks for it, until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the server, which then ends this process
+    if sys.platform != "win32":
+        os.nice(_NICENESS)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with contextlib.suppress(EOFError, OSError), threads_at_most(1):
+        while True:
+            connection.send(fit_answers(work, *connection.recv()))
+
+
+def _end_with_parent() -> None:
+    """End in the middle of a fit, too, once the server is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(0)
+
+
+def fit_answers(work: Work, previous: dict[str, Any] | None, n_before: int) -> Found | None:
+    """The findings on the answers that the file has now, the next questions, and the number of events.
+
+    None if the file can't be read at the moment.  No exception ends the process: the findings then say that it failed.
+    """
+    try:
+        answers = read_recorded(work.path)
+    except TableError:
+        _LOG.exception("The answers could not be read.")
+        return None
+    questions: list[tuple[int, ...]] = []
+    try:
+        given = Given.of(answers, work.features, work.task)
+        learned = learned_from(given, work.task)
+        body = findings(answers, given, learned, work.feature_names, work.task, previous)
+        if isinstance(learned, Learned):  # enough until the next fit is done, if answers come as quickly as lately
+            n_new = min(2 * (answers.n_events - n_before), _MOST_CHOSEN)
+            n = max(_FEWEST_CHOSEN, _CHOSEN_PER_PERSON * len(work.task.annotators), n_new)
+            questions = next_questions(answers, work.features, work.task, n, seed=answers.n_events)
+    except Exception as error:
+        _LOG.exception("The fit after %d events failed.", answers.n_events)
+        body = nothing_found(work.task, f"The last fit failed ({type(error).__name__}: {error}). Judging goes on.")
+    return body, questions, answers.n_events
+
+
+def next_questions(
+    answers: RecordedAnswers, features: FloatArray, task: Task, n: int, seed: int, n_candidates: int = _CANDIDATES
+) -> list[tuple[int, ...]]:
+    """Choose `n` questions that were not asked before, best first, by a fit to the answers that may guide the choice.
+
+    There are none if these answers teach nothing yet, nor if questions are not chosen but drawn at random.
+    """
+    if task.method == "random":
+        return []
+    learned = learn(Given.of(answers, features, task, guides_choice(answers, task)), task)
+    if learned is None:
+        return []
+    candidates = draw_questions(len(features), tuples_of(answers), task, n_candidates, np.random.default_rng(seed))
+    if len(candidates) > n:
+        tuples = cf.Tuples(features, candidates)
+        candidates = candidates[cf.choose_pairs(learned.learner, tuples, n, method=task.method, random_state=seed)]
+    return [tuple(question) for question in candidates.tolist()]
+
+
+def draw_questions(n_points: int, asked: IndexArray, task: Task, n: int, rng: np.random.Generator) -> IndexArray:
+    """Draw up to `n` different questions at random that were not asked before, each about different things."""
+    k = task.n_things
+    if n_points < k:
+        return np.empty((0, k), dtype=np.intp)
+    drawn = rng.integers(n_points, size=(n, k))
+    drawn = drawn[np.all(np.diff(np.sort(drawn, axis=1), axis=1) > 0, axis=1)]
+    everything = np.concatenate([asked.reshape(-1, k), drawn])
+    _, first = np.unique(same_side(everything), axis=0, return_index=True)
+    return np.asarray(everything[np.sort(first[first >= len(asked)])], dtype=np.intp)

@@ -20,8 +20,7 @@ from typing import Any
 import uvicorn
 
 from closefar.label.app import Labelling, say
-from closefar.label.findings import LatestFindings, nothing_found
-from closefar.label.fitting import FittingProcess, Work
+from closefar.label.findings import FittingProcess, LatestFindings, Work, nothing_found
 from closefar.label.security import LARGEST_HEAD, ClientLimits, Sessions
 from closefar.label.site import Address, Person, Site, Tls, listen
 from closefar.label.storage import Store
