@@ -387,7 +387,23 @@ def findings(
         learner=describe_learner(given, task),
     )
     if isinstance(learned, Learned):
-        found.update(_of_metric(answers, given, learned, feature_names, task, previous))
+        measured = quality(answers, given, learned, task)
+        reason = _no_doubts(measured)
+        doubts, agrees = [], None
+        if not reason or (task.kind is TaskKind.triplets and task.is_shared):  # fits that take a while
+            probabilities, _ = held_out(learned, given, task, given.index, _FOLDS_OF_DOUBTS)
+            agrees = np.argmax(probabilities, axis=1) == given.codes
+            doubts = [] if reason else doubtful(given, probabilities, task, answers.ids)
+        found.update(
+            status=_status(learned),
+            quality=measured,
+            plan=_projected(given, task),
+            directions=_directions(learned.metric, given.features, feature_names),
+            doubtful=doubts,
+            no_doubts=reason or ("" if doubts else "No answer contradicts the metric so far."),
+            map=_map(learned.metric, given.features, answers.ids, previous),
+            annotators=_people(answers, task, learned, agrees),
+        )
     checked: dict[str, Any] = to_jsonable(found, finite=True)
     return checked
 
@@ -408,33 +424,6 @@ def nothing_found(task: Task, status: str) -> dict[str, Any]:
         "annotators": [],
         "kappa": None,
         "learner": None,
-    }
-
-
-def _of_metric(
-    answers: RecordedAnswers,
-    given: Given,
-    learned: Learned,
-    feature_names: Sequence[str],
-    task: Task,
-    previous: dict[str, Any] | None,
-) -> dict[str, Any]:
-    measured = quality(answers, given, learned, task)
-    reason = _no_doubts(measured)
-    doubts, agrees = [], None
-    if not reason or (task.kind is TaskKind.triplets and task.is_shared):  # fits that take a while
-        probabilities, _ = held_out(learned, given, task, given.index, _FOLDS_OF_DOUBTS)
-        agrees = np.argmax(probabilities, axis=1) == given.codes
-        doubts = [] if reason else doubtful(given, probabilities, task, answers.ids)
-    return {
-        "status": _status(learned),
-        "quality": measured,
-        "plan": _projected(given, task),
-        "directions": _directions(learned.metric, given.features, feature_names),
-        "doubtful": doubts,
-        "no_doubts": reason or ("" if doubts else "No answer contradicts the metric so far."),
-        "map": _map(learned.metric, given.features, answers.ids, previous),
-        "annotators": _people(answers, task, learned, agrees),
     }
 
 

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from closefar.arrays import Array, FloatArray, is_tensor
 from closefar.noise import NOISES, Noise
 from closefar.rows.source import MarginSums, MarginTerms
-
-if TYPE_CHECKING:
-    from closefar.rows.blocks import BlockRows
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Where fused passes run.
@@ -85,6 +82,23 @@ CURVED = 4  # beside the numbers of noises
 def has_kernel(noise: Noise) -> bool:
     """Whether there are kernels for this noise: for those that come with the package, not for the user's own."""
     return type(noise) is type(NOISES.get(noise.name))
+
+
+class Blocks(Protocol):
+    """Rows that are read in blocks, each row a column, in double precision."""
+
+    n_rows: int
+    n_columns: int
+
+    @property
+    def model(self) -> Array: ...
+
+    @property
+    def as_stored(self) -> AsStored | None: ...
+
+    def read(self, where: slice) -> Array: ...
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]: ...
 
 
 class AsStored(NamedTuple):
@@ -184,7 +198,7 @@ def as_stored(array: Array, usual: FloatArray) -> StoredRows | None:
     return StoredRows(array, torch.from_numpy(scales.astype(np.float32)).to(array.device))
 
 
-def make_planes(source: BlockRows) -> Planes | None:
+def make_planes(source: Blocks) -> Planes | None:
     """Split rows in two; None if some are so large that float16 numbers can't hold the others precisely."""
     unit = _LARGEST_HALF / _USUAL_RANGE
     planes, largest = _split(source, unit)
@@ -194,7 +208,7 @@ def make_planes(source: BlockRows) -> Planes | None:
     return _split(source, 2.0 ** math.floor(math.log2(_LARGEST_HALF / largest)))[0] if largest <= _MOST_RANGE else None
 
 
-def _split(source: BlockRows, unit: float) -> tuple[Planes, float]:
+def _split(source: Blocks, unit: float) -> tuple[Planes, float]:
     """The planes of rows in this unit, and their largest entry, with which the planes may not be valid."""
     import torch
 
@@ -362,7 +376,7 @@ def _power_below(value: float) -> float:
 # The fused passes of a source.
 
 
-def passes_or_reason(source: BlockRows) -> FusedPasses | str:
+def passes_or_reason(source: Blocks) -> FusedPasses | str:
     """Return fused passes over rows or, if there are none, the reason."""
     import torch
     from triton.runtime.errors import OutOfResources
@@ -389,7 +403,7 @@ _MOST_SHRUNK = 1e-6  # by truncation; a larger share has another cause
 _LARGEST_SLOPES = {"logistic": 1.0, "laplace": 1.0, "hypsecant": 2.0, "normal": _TAIL}
 
 
-def _passes_over(exact: BlockRows) -> FusedPasses | None:
+def _passes_over(exact: Blocks) -> FusedPasses | None:
     """Return fused passes over rows; None if they differ too much in size, or are too many.
 
     Rows become planes or, if there is no room for these, are read as they are stored, if that is in single precision.
@@ -408,7 +422,7 @@ def _passes_over(exact: BlockRows) -> FusedPasses | None:
     return FusedPasses(_calibrated(found, few.T), transform=stored.transform / scales[:, None])
 
 
-def _have_room(exact: BlockRows) -> bool:
+def _have_room(exact: Blocks) -> bool:
     """Whether the planes fit on the card, beside as much for the other arrays of a fit."""
     return exact.n_rows * (4 * (exact.n_columns + 8) + _BESIDE) < free_for_torch(exact.model.device)
 
