@@ -10,33 +10,10 @@ import array_api_compat as compat
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "LEGS",
-    "TINY",
-    "TURNED",
-    "Array",
-    "BoolArray",
-    "FloatArray",
-    "IndexArray",
-    "as_float64",
-    "engine_of",
-    "is_dask",
-    "is_foreign",
-    "is_in_partitions",
-    "is_indexed",
-    "is_mapped",
-    "is_on_gpu",
-    "is_source",
-    "is_tensor",
-    "like",
-    "numbered",
-    "release",
-    "shared_with_torch",
-    "sums_by",
-    "take_rows",
-    "to_numpy",
-    "whole_numbers",
-]
+__all__ = ["LEGS", "TINY", "TURNED", "Array", "BoolArray", "FloatArray", "IndexArray", "as_float64", "engine_of"]
+__all__ += ["is_dask", "is_foreign", "is_in_partitions", "is_indexed", "is_mapped", "is_on_gpu", "is_source"]
+__all__ += ["is_tensor", "like", "numbered", "release", "shared_with_torch", "sums_by", "take_rows", "to_numpy"]
+__all__ += ["whole_numbers"]
 
 # An array of any library that array-api-compat knows: NumPy, torch, CuPy, array-api-strict.
 Array = Any

@@ -17,21 +17,9 @@ from closefar.judgements import Tuples
 from closefar.model import Metric
 from closefar.noise import NOISES, Noise, get_noise
 
-__all__ = [
-    "LabelledPairs",
-    "PairCount",
-    "Panel",
-    "PatientJudgements",
-    "PatientTables",
-    "SimulatedJudgements",
-    "count_pairs",
-    "judge_patients",
-    "make_judgements",
-    "make_pairs",
-    "make_patients",
-    "pairs_from_points",
-    "solve_noise_scale",
-]
+__all__ = ["LabelledPairs", "PairCount", "Panel", "PatientJudgements", "PatientTables", "SimulatedJudgements"]
+__all__ += ["count_pairs", "judge_patients", "make_judgements", "make_pairs", "make_patients", "pairs_from_points"]
+__all__ += ["solve_noise_scale"]
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Simulated annotators: who judges what, how strictly, and how often at random.

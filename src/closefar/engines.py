@@ -28,21 +28,8 @@ from closefar.arrays import IndexArray
 if TYPE_CHECKING:  # needed on clusters only
     from distributed import Client, Future
 
-__all__ = [
-    "Combine",
-    "DaskEngine",
-    "Engine",
-    "LocalEngine",
-    "Movable",
-    "PartitionError",
-    "Ref",
-    "TaskResult",
-    "by_partition",
-    "combined",
-    "engine_for",
-    "threads_at_most",
-    "threads_for",
-]
+__all__ = ["Combine", "DaskEngine", "Engine", "LocalEngine", "Movable", "PartitionError", "Ref", "TaskResult"]
+__all__ += ["by_partition", "combined", "engine_for", "threads_at_most", "threads_for"]
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The number of BLAS threads: as many as the work can share, since threads that wait for each other take time.

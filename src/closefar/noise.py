@@ -20,23 +20,8 @@ from array_api_compat import array_namespace, is_cupy_namespace, is_numpy_namesp
 from closefar.arrays import Array, FloatArray
 from closefar.errors import InvalidValueError, either
 
-__all__ = [
-    "NOISES",
-    "FlipRate",
-    "HypSecant",
-    "IntervalTerms",
-    "Laplace",
-    "Logistic",
-    "Noise",
-    "NoiseConstants",
-    "Normal",
-    "get_noise",
-    "has_flips",
-    "interval_losses",
-    "label_losses",
-    "turned_round",
-    "with_flips",
-]
+__all__ = ["NOISES", "FlipRate", "HypSecant", "IntervalTerms", "Laplace", "Logistic", "Noise", "NoiseConstants"]
+__all__ += ["Normal", "get_noise", "has_flips", "interval_losses", "label_losses", "turned_round", "with_flips"]
 
 # One rate for both sides, or P(called far | close) and P(called close | far); these may be arrays, a number per pair.
 FlipRate = float | tuple[Any, Any]

@@ -14,19 +14,8 @@ from numpy.typing import NDArray
 
 from closefar.arrays import Array, FloatArray
 
-__all__ = [
-    "fill_products",
-    "form_gradients",
-    "joined",
-    "margin_gradients",
-    "pack",
-    "pack_plain",
-    "packed_rotation",
-    "packed_size",
-    "split",
-    "unpack",
-    "weights",
-]
+__all__ = ["fill_products", "form_gradients", "joined", "margin_gradients", "pack", "pack_plain", "packed_rotation"]
+__all__ += ["packed_size", "split", "unpack", "weights"]
 
 
 def packed_size(d: int) -> int:

@@ -19,17 +19,8 @@ from closefar.judgements import Kind, check_pairs
 from closefar.model import ZERO, Directions, Metric, ScoredLevels
 from closefar.questions import NoiseCheck, TruncationPath, calibrate, check_noise_model, sides_of, truncation_of
 
-__all__ = [
-    "annotators",
-    "calibration",
-    "convergence",
-    "embedding",
-    "loadings",
-    "margins",
-    "noise_check",
-    "spectrum",
-    "truncation_path",
-]
+__all__ = ["annotators", "calibration", "convergence", "embedding", "loadings", "margins", "noise_check", "spectrum"]
+__all__ += ["truncation_path"]
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "CLOSE",
-    "COLOURS",
-    "FAR",
-    "MARKERS",
-    "PLAIN_TEXT",
-    "REFERENCE",
-    "add_legend",
-    "axes_or_new",
-    "in_percent",
-    "shorten",
-    "show_message",
-]
+__all__ = ["CLOSE", "COLOURS", "FAR", "MARKERS", "PLAIN_TEXT", "REFERENCE", "add_legend", "axes_or_new", "in_percent"]
+__all__ += ["shorten", "show_message"]
 
 # Okabe and Ito's colours, which the colour-blind tell apart, with a wine red for their yellow, too pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#000000")

@@ -19,15 +19,8 @@ from closefar.errors import InvalidValueError, setting
 from closefar.model import Metric
 from closefar.noise import Noise, get_noise
 
-__all__ = [
-    "guaranteed_error",
-    "l1_bound",
-    "l1_distance",
-    "parameter_bound",
-    "parameter_distance",
-    "sample_size",
-    "truncation_bound",
-]
+__all__ = ["guaranteed_error", "l1_bound", "l1_distance", "parameter_bound", "parameter_distance", "sample_size"]
+__all__ += ["truncation_bound"]
 
 
 def sample_size(

@@ -38,49 +38,11 @@ from closefar.fitting.scoring import Scorer, Scores, join_scores, score
 from closefar.fitting.settings import Settings
 from closefar.rows import check_device
 
-__all__ = [
-    "AnnotatorTable",
-    "AnnotatorVerdict",
-    "Baseline",
-    "CalibratedThreshold",
-    "Checkpoint",
-    "Choice",
-    "ClassPosterior",
-    "ComparisonNoise",
-    "Fit",
-    "FitStatistics",
-    "Fitted",
-    "IdentifiabilityWarning",
-    "Learner",
-    "NoiseChoice",
-    "RankChoice",
-    "RankScore",
-    "Scorer",
-    "Scores",
-    "Settings",
-    "Tried",
-    "calibrate_threshold",
-    "candidate_ranks",
-    "check_device",
-    "choose_noise",
-    "choose_settings",
-    "class_pairs",
-    "class_posterior",
-    "count_parameters",
-    "count_uncertain",
-    "cross_validate_rank",
-    "fit",
-    "fit_from",
-    "is_near_parts",
-    "join_scores",
-    "legs_along",
-    "likelihood_of",
-    "measured_statistics",
-    "neighbour_metric",
-    "refit",
-    "refit_leading",
-    "refit_part",
-    "score",
-    "showing",
-    "without_penalty",
-]
+__all__ = ["ClassPosterior", "choose_settings", "class_pairs", "class_posterior", "neighbour_metric"]
+__all__ += ["choose_noise", "fit", "likelihood_of", "measured_statistics", "refit", "without_penalty"]
+__all__ += ["Checkpoint", "showing"]
+__all__ += ["CalibratedThreshold", "RankChoice", "RankScore", "calibrate_threshold", "candidate_ranks"]
+__all__ += ["cross_validate_rank", "fit_from", "is_near_parts", "legs_along", "refit_leading", "refit_part"]
+__all__ += ["AnnotatorTable", "AnnotatorVerdict", "Baseline", "Choice", "ComparisonNoise", "Fit", "FitStatistics"]
+__all__ += ["Fitted", "IdentifiabilityWarning", "Learner", "NoiseChoice", "Tried", "count_parameters"]
+__all__ += ["Scorer", "Scores", "Settings", "check_device", "count_uncertain", "join_scores", "score"]

@@ -41,43 +41,11 @@ from closefar.judgements.tuples import (
     triplets_from_ranking,
 )
 
-__all__ = [
-    "Annotators",
-    "CodedLabels",
-    "Columns",
-    "DaskTuples",
-    "Judgements",
-    "Kind",
-    "PairGroupKFold",
-    "Partition",
-    "PartitionedJudgements",
-    "Partitions",
-    "SharedPointsWarning",
-    "Sides",
-    "Split",
-    "Tuples",
-    "check_comparisons",
-    "check_pairs",
-    "counted_partitions",
-    "divide_points",
-    "effective_number",
-    "find_points",
-    "is_partitioned",
-    "mapped_partitions",
-    "most_folds",
-    "own_labels",
-    "partitions_of",
-    "read_annotators",
-    "read_judgements",
-    "resolve_folds",
-    "resolve_groups",
-    "rows_with_same_legs",
-    "sample_partitions",
-    "sample_rows",
-    "share_points",
-    "split_judgements",
-    "triplets_from_classes",
-    "triplets_from_odd_one_out",
-    "triplets_from_ranking",
-    "variance_of_sum",
-]
+__all__ = ["PairGroupKFold", "SharedPointsWarning", "Split", "divide_points", "find_points", "most_folds"]
+__all__ += ["resolve_folds", "resolve_groups", "share_points", "split_judgements", "variance_of_sum"]
+__all__ += ["Annotators", "Judgements", "Kind", "check_comparisons", "effective_number", "read_annotators"]
+__all__ += ["CodedLabels", "Sides", "own_labels", "rows_with_same_legs", "sample_rows"]
+__all__ += ["Columns", "Partition", "Partitions", "check_pairs", "is_partitioned"]
+__all__ += ["PartitionedJudgements", "counted_partitions", "mapped_partitions", "partitions_of", "read_judgements"]
+__all__ += ["sample_partitions"]
+__all__ += ["DaskTuples", "Tuples", "triplets_from_classes", "triplets_from_odd_one_out", "triplets_from_ranking"]

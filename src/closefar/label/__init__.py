@@ -10,21 +10,8 @@ from closefar.label.task import ANSWERS, LabelPoints, Purpose, Task, TaskKind, m
 if TYPE_CHECKING:
     from closefar.label.server import LabelServer
 
-__all__ = [
-    "ANSWERS",
-    "Address",
-    "LabelPoints",
-    "LabelServer",
-    "Purpose",
-    "Site",
-    "Task",
-    "TaskKind",
-    "Tls",
-    "check_names",
-    "make_leaves",
-    "plan_site",
-    "read_label_points",
-]
+__all__ = ["Address", "Site", "Tls", "check_names", "plan_site"]
+__all__ += ["ANSWERS", "LabelPoints", "LabelServer", "Purpose", "Task", "TaskKind", "make_leaves", "read_label_points"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,14 +9,8 @@ if TYPE_CHECKING:
     from closefar.learners.classes import ClassMetricLearner
     from closefar.learners.linear import ComparisonMetricLearner, LinearMetricLearner, OrdinalMetricLearner
 
-__all__ = [
-    "ClassMetricLearner",
-    "ComparisonMetricLearner",
-    "LinearMetricLearner",
-    "MetricLearner",
-    "Model",
-    "OrdinalMetricLearner",
-]
+__all__ = ["ClassMetricLearner", "MetricLearner", "Model"]
+__all__ += ["ComparisonMetricLearner", "LinearMetricLearner", "OrdinalMetricLearner"]
 
 
 def __getattr__(name: str) -> Any:

@@ -26,41 +26,10 @@ from closefar.questions.sample_size import SampleSizePlan, plan_sample_size
 from closefar.questions.summary import describe_comparisons, describe_directions, summarize
 from closefar.questions.truncation import TruncationPath, TruncationStep, choose_rank, truncation_of, truncation_path
 
-__all__ = [
-    "DOUBT",
-    "JACKKNIFE_PARTS",
-    "MOST_MOVES",
-    "CalibrationBin",
-    "Confidence",
-    "Diagnosis",
-    "Finding",
-    "Interval",
-    "LabelErrors",
-    "Misfit",
-    "NoiseBin",
-    "NoiseCheck",
-    "SampleSizePlan",
-    "TruncationPath",
-    "TruncationStep",
-    "calibrate",
-    "check_noise_if_possible",
-    "check_noise_model",
-    "choose_pairs",
-    "choose_rank",
-    "confidence",
-    "describe_comparisons",
-    "describe_directions",
-    "describe_evidence",
-    "diagnose",
-    "find_label_errors",
-    "find_misfit",
-    "flip_aware",
-    "judge_labels",
-    "plan_sample_size",
-    "sides_of",
-    "summarize",
-    "truncation_of",
-    "truncation_path",
-    "units_with_comparisons",
-    "wilson",
-]
+__all__ = ["choose_pairs", "units_with_comparisons"]
+__all__ += ["DOUBT", "CalibrationBin", "Diagnosis", "Finding", "Misfit", "NoiseBin", "NoiseCheck", "calibrate"]
+__all__ += ["check_noise_if_possible", "check_noise_model", "describe_evidence", "diagnose", "find_misfit", "sides_of"]
+__all__ += ["JACKKNIFE_PARTS", "Confidence", "Interval", "confidence", "wilson"]
+__all__ += ["MOST_MOVES", "LabelErrors", "find_label_errors", "flip_aware", "judge_labels"]
+__all__ += ["SampleSizePlan", "describe_comparisons", "describe_directions", "plan_sample_size", "summarize"]
+__all__ += ["TruncationPath", "TruncationStep", "choose_rank", "truncation_of", "truncation_path"]

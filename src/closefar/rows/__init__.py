@@ -9,29 +9,8 @@ from closefar.rows.partitioned import PartitionedRows
 from closefar.rows.source import ENORMOUS, Coordinates, RowSource, slices
 from closefar.rows.streamed import Chunks, StreamedRows
 
-__all__ = [
-    "ENORMOUS",
-    "BlockRows",
-    "Chunks",
-    "Coordinates",
-    "Differences",
-    "GraphRows",
-    "IndexedRows",
-    "LegRows",
-    "PartitionedRows",
-    "RowSource",
-    "Rows",
-    "StackedRows",
-    "StreamedRows",
-    "check_device",
-    "column_scales",
-    "factor_in_rows",
-    "find_coordinates",
-    "judged_rows",
-    "on_device",
-    "pair_rows",
-    "rows_of",
-    "second_moment",
-    "slices",
-    "unit_free",
-]
+__all__ = ["BlockRows", "Differences"]
+__all__ += ["column_scales", "factor_in_rows", "find_coordinates", "second_moment", "unit_free"]
+__all__ += ["GraphRows", "IndexedRows", "LegRows", "Rows", "StackedRows"]
+__all__ += ["PartitionedRows", "check_device", "judged_rows", "on_device", "pair_rows", "rows_of"]
+__all__ += ["ENORMOUS", "Chunks", "Coordinates", "RowSource", "StreamedRows", "slices"]

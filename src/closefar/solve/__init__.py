@@ -19,41 +19,9 @@ from closefar.solve.problem import Objective, OutOfTime, Passes, Supervisor, psd
 from closefar.solve.separation import find_free_directions, find_recession
 from closefar.solve.solution import SOLVERS, Options, Solution, solve, solve_roughly
 
-__all__ = [
-    "SOLVERS",
-    "Centred",
-    "CentredFlips",
-    "Certificate",
-    "CloseFar",
-    "Compared",
-    "Evaluation",
-    "FitStep",
-    "Flipped",
-    "FlippedCloseFar",
-    "FlippedGraded",
-    "Graded",
-    "Likelihood",
-    "MarginCurvature",
-    "Objective",
-    "Options",
-    "OutOfTime",
-    "Outcome",
-    "Passes",
-    "RateOfEach",
-    "SharedRate",
-    "SideRates",
-    "Solution",
-    "Solver",
-    "State",
-    "Supervisor",
-    "advise_in_time",
-    "find_free_directions",
-    "find_recession",
-    "ignore_progress",
-    "psd_factor",
-    "solve",
-    "solve_roughly",
-    "solve_with_flips",
-    "supervised",
-    "supervisor",
-]
+__all__ = ["Centred", "Certificate", "Outcome", "advise_in_time"]
+__all__ += ["CentredFlips", "Flipped", "FlippedCloseFar", "FlippedGraded", "RateOfEach", "SharedRate", "SideRates"]
+__all__ += ["CloseFar", "Compared", "Evaluation", "Graded", "Likelihood", "MarginCurvature", "solve_with_flips"]
+__all__ += ["FitStep", "Solver", "State", "ignore_progress"]
+__all__ += ["Objective", "OutOfTime", "Passes", "Supervisor", "psd_factor", "supervised", "supervisor"]
+__all__ += ["SOLVERS", "Options", "Solution", "find_free_directions", "find_recession", "solve", "solve_roughly"]

@@ -26,41 +26,12 @@ from closefar.tables.writing import csv_parts, encode_table, write_table
 if TYPE_CHECKING:
     from closefar.tables.opened import ClusterPairs, IndexedPairs, PairFile, open_pairs
 
-__all__ = [
-    "ClusterPairs",
-    "Encoding",
-    "IndexedPairs",
-    "PairFile",
-    "PairTable",
-    "Pairs",
-    "RecordedAnswers",
-    "Source",
-    "Table",
-    "TableError",
-    "check_recorded",
-    "create_recorded",
-    "csv_parts",
-    "encode_table",
-    "fingerprint_columns",
-    "is_recorded",
-    "labels_of",
-    "note_unsure",
-    "open_pairs",
-    "open_table",
-    "others_of",
-    "point_differences",
-    "read_or_open_pairs",
-    "read_or_open_points",
-    "read_pairs",
-    "read_points",
-    "read_raw_points",
-    "read_recorded",
-    "read_table",
-    "readable",
-    "recorded_columns",
-    "recorded_task",
-    "write_table",
-]
+__all__ = ["Encoding", "Table", "TableError", "open_table", "read_table"]
+__all__ += ["Pairs", "labels_of", "others_of", "read_or_open_pairs", "read_or_open_points"]
+__all__ += ["PairTable", "read_pairs", "read_points", "read_raw_points"]
+__all__ += ["RecordedAnswers", "check_recorded", "create_recorded", "fingerprint_columns", "is_recorded", "note_unsure"]
+__all__ += ["Source", "point_differences", "read_recorded", "readable", "recorded_columns", "recorded_task"]
+__all__ += ["ClusterPairs", "IndexedPairs", "PairFile", "csv_parts", "encode_table", "open_pairs", "write_table"]
 
 
 def __getattr__(name: str) -> Any:
