@@ -1,4 +1,4 @@
-"""The house: imports run in one direction, doors are used."""
+"""The house: imports run in one direction, doors are used, and an idea is one file."""
 
 from __future__ import annotations
 
@@ -128,3 +128,91 @@ def test_every_module_says_why_it_exists_and_what_it_offers():
     for name in (name for name in MODULES if MODULES[name].name == "__init__.py" and name != "closefar"):
         public = importlib.import_module(name)
         assert all(hasattr(public, each) for each in getattr(public, "__all__", [])), name
+
+
+# Modules that one other module of their room reads, and that are ideas of their own all the same.
+OWN_IDEAS = {
+    "closefar.label.app": "the requests of annotators; the server is what listens to them",
+    "closefar.rows.kernels": "written in the language of Triton, which compiles it",
+    "closefar.solve.fista": "an algorithm, as those beside it",
+}
+
+
+def test_a_module_with_a_single_reader_in_its_room_is_a_chapter_of_that_reader():
+    """Those that a door exports, or that are a command, have their readers outside."""
+    readers: dict[str, set[str]] = {name: set() for name in MODULES}
+    for name in MODULES:
+        for target, _ in imports(name):
+            if target in readers and target != name:
+                readers[target].add(name)
+    chapters = {
+        name: reader
+        for name, (reader, *others) in ((name, tuple(found)) for name, found in readers.items() if found)
+        if not others
+        and room(name) == room(reader) != ""
+        and MODULES[reader].name != "__init__.py"
+        and reader != "closefar.cli.app"
+    }
+    assert set(chapters) == set(OWN_IDEAS), chapters
+
+
+# Names of commands and of plots are those that a user writes.
+NAMED_BY_USERS = {"cli", "plot", "label", "demo", ""}
+
+
+def test_a_public_name_lives_in_one_room():
+    rooms: dict[str, set[str]] = {}
+    for module, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                rooms.setdefault(node.name, set()).add(room(module))
+    several = {name: found for name, found in rooms.items() if len(found - NAMED_BY_USERS) > 1}
+    assert not several
+
+
+def test_no_finished_text_is_rewritten():
+    """A message knows the words of Python and of the command line from the start; see `closefar.errors`."""
+    for name, path in MODULES.items():
+        assert not re.search(r"\bsubn?\(", path.read_text()), name
+
+
+def is_number(node: ast.expr) -> bool:
+    if isinstance(node, ast.Tuple):
+        return bool(node.elts) and all(map(is_number, node.elts))
+    if isinstance(node, ast.BinOp):
+        return is_number(node.left) and is_number(node.right)
+    if isinstance(node, ast.UnaryOp):
+        return is_number(node.operand)
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
+
+
+def constants(module: str) -> dict[str, ast.Assign | ast.AnnAssign]:
+    """The numbers with a name of their own at the top of a module."""
+    found: dict[str, ast.Assign | ast.AnnAssign] = {}
+    for node in TREES[module].body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None or not is_number(node.value):
+            continue
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+            if isinstance(each, ast.Name) and each.id.isupper():
+                found[each.id] = node
+    return found
+
+
+def test_a_constant_has_a_comment_with_its_origin():
+    without = []
+    for name, path in MODULES.items():
+        lines = path.read_text().splitlines()
+        for constant, node in constants(name).items():
+            around = [lines[node.lineno - 2].lstrip(), *lines[node.lineno - 1 : node.end_lineno]]
+            if not around[0].startswith("#") and not any("#" in line for line in around[1:]):
+                without.append(f"{name}:{node.lineno} {constant}")
+    assert not without
+
+
+def test_a_constant_is_defined_once():
+    places: dict[str, list[str]] = {}
+    for name in MODULES:
+        for constant in constants(name):
+            places.setdefault(constant, []).append(name)
+    assert not {constant: found for constant, found in places.items() if len(found) > 1}

@@ -20,7 +20,7 @@ import closefar as cf
 from closefar.cli.app import app
 from closefar.datasets import make_patients
 from closefar.errors import command_words
-from closefar.questions import summarize
+from closefar.questions import describe_fit
 from closefar.tables.writing import encode_table
 
 POINTS, PAIRS, _ = make_patients(60, 300, random_state=1)
@@ -239,7 +239,7 @@ def test_columns_named_like_parameters_keep_their_names() -> None:
     learner = cf.LinearMetricLearner(alpha=0, flip_rate=0, max_iter=1)
     with pytest.warns(UserWarning, match="unfinished"):
         learner.fit(pairs, labels, feature_names=["alpha", "tol"])
-    shown = command_words(summarize(learner.fit_))
+    shown = command_words(describe_fit(learner.fit_))
     assert "--max-iter" in shown
     assert "\n  alpha  " in shown
     assert len(set(map(len, shown.splitlines()[2:10]))) == 1

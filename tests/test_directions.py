@@ -9,8 +9,7 @@ import pytest
 
 import closefar as cf
 from closefar.model import in_data_scale
-from closefar.questions import describe_directions
-from closefar.questions import summarize as summary_of
+from closefar.questions import describe_directions, describe_fit
 from closefar.report import summarize
 from paper_estimator import PAPER
 
@@ -153,7 +152,7 @@ def test_a_metric_that_does_not_know_its_pairs_is_ordered_by_those_of_the_report
     facts = summarize(learner, rows, data.labels)
     np.testing.assert_allclose([row["value"] for row in facts["spectrum"]["rows"]], known.data_eigenvalues, rtol=1e-6)
     assert any("numbered by the mean squared distance" in problem for problem in facts["problems"])
-    assert "Eigenvalues in raw units" in summary_of(learner.fit_)
+    assert "Eigenvalues in raw units" in describe_fit(learner.fit_)
 
 
 # Ties

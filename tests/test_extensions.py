@@ -379,7 +379,7 @@ def test_several_thresholds_are_one_sweep_of_the_rows():
     np.testing.assert_allclose(product, (ahead[1] - behind[1]) / (2 * h), rtol=1e-5, atol=1e-8)
     np.testing.assert_allclose(product_t, (ahead[0].slopes - behind[0].slopes) / (2 * h), rtol=1e-5, atol=1e-8)
     hessian = objective.hessian(curvature)
-    np.testing.assert_allclose(hessian @ packed.joined(step, shift), packed.joined(product, product_t), atol=1e-10)
+    np.testing.assert_allclose(hessian @ packed.join(step, shift), packed.join(product, product_t), atol=1e-10)
     counted = objective.passes.count
     objective.hessian_product(step, shift, curvature)
     assert objective.passes.count == counted + 1.0

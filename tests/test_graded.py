@@ -67,7 +67,7 @@ def test_derivatives_agree_with_finite_differences(noise, n_groups, rng):
     from closefar import packed
 
     hessian = objective.hessian(here.curvature)
-    np.testing.assert_allclose(hessian @ packed.joined(step, shift), packed.joined(product, product_t), atol=1e-10)
+    np.testing.assert_allclose(hessian @ packed.join(step, shift), packed.join(product, product_t), atol=1e-10)
     crosses = [np.sum(cross * np.einsum("ij,jk,ik->i", z, step, z)) for cross in here.curvature.crosses]
     np.testing.assert_allclose(product_t, crosses + here.curvature.thresholds @ shift, atol=1e-10)
     everyone = np.arange(len(z))

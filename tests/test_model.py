@@ -18,7 +18,7 @@ from closefar.fitting import Settings
 from closefar.learners import Model
 from closefar.model import modelfile
 from closefar.model.metric import contents_of, load_with_header
-from closefar.questions import summarize
+from closefar.questions import describe_fit
 from closefar.tables import PairTable, Source, read_pairs
 
 
@@ -228,7 +228,7 @@ def test_a_model_is_read_without_scikit_learn(path: Path) -> None:
 
 def test_the_summary_of_a_file_is_that_of_its_fit(path: Path) -> None:
     model = Model.load(path)
-    assert model.summary == command_words(summarize(model.learner().fit_))
+    assert model.summary == command_words(describe_fit(model.learner().fit_))
     assert model.truncate(1).summary is None
 
 

@@ -110,7 +110,7 @@ def test_the_dense_hessian_is_the_product_in_every_direction(objective):
     close(hessian, hessian.T, rtol=1e-14)
     assert np.linalg.eigvalsh(hessian)[0] >= -1e-12
     columns = [
-        packed.joined(*objective.hessian_product(*packed.split(direction, D), curvature))
+        packed.join(*objective.hessian_product(*packed.split(direction, D), curvature))
         for direction in np.eye(len(hessian))
     ]
     close(hessian, np.array(columns))
@@ -142,8 +142,8 @@ def test_curvature_with_any_number_of_thresholds(n_thresholds, monkeypatch):
     close(objective.hessian(curvature), expected)
     assert objective.passes.count == pytest.approx(15 * 15 / (4 * D * D) + 0.5 * n_thresholds)
     step, shifts = symmetric(8), rng.standard_normal(n_thresholds)
-    found = packed.joined(*objective.hessian_product(step, shifts, curvature))
-    close(found, expected @ packed.joined(step, shifts))
+    found = packed.join(*objective.hessian_product(step, shifts, curvature))
+    close(found, expected @ packed.join(step, shifts))
     basis = np.linalg.qr(symmetric(7))[0]
     diagonal = np.array([packed.pack(np.outer(vector, vector)) for vector in basis.T])
     fourth, mixed = objective.rotated_moments(curvature, basis)

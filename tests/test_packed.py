@@ -35,7 +35,7 @@ def test_packing_without_the_weights(d):
 
 def test_further_numbers_are_joined_and_split(d):
     matrix, more = symmetric(d), np.array([3.0, -1.0])
-    vector = packed.joined(matrix, more)
+    vector = packed.join(matrix, more)
     assert len(vector) == packed.packed_size(d) + 2
     back, rest = packed.split(vector, d)
     np.testing.assert_allclose(back, matrix, rtol=1e-14)

@@ -258,7 +258,7 @@ def test_conjugate_gradients_solve_with_the_hessian():
     before = objective.passes.count
     rough, shift = solver(right, right_t, np.array([False]), 0.1)
     assert objective.passes.count - before < 15
-    left = right - packed.split(hessian @ packed.joined(rough, shift), 4)[0]
+    left = right - packed.split(hessian @ packed.join(rough, shift), 4)[0]
     assert np.linalg.norm(left, 2) <= 0.1
 
 
@@ -273,7 +273,7 @@ def test_the_hessian_of_a_sample_makes_passes_over_all_judgements_few():
     step, shift = solver(right, right_t, np.array([False]), 1e-6)
     on_few = few.passes.count - on_few
     assert objective.passes.count - before - 0.1 * on_few < 10
-    left = right - packed.split(objective.hessian(here) @ packed.joined(step, shift), 4)[0]
+    left = right - packed.split(objective.hessian(here) @ packed.join(step, shift), 4)[0]
     assert np.linalg.norm(left, 2) <= 1.1e-6
 
 

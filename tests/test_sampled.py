@@ -146,8 +146,8 @@ def test_the_model_is_minimised_over_the_cone():
     hessian = problem.objective.hessian(point.evaluation.curvature)
 
     def value(matrix, thresholds):
-        x = packed.joined(matrix, thresholds)
-        return float(packed.joined(point.gradient, point.slopes) @ x + 0.5 * x @ hessian @ x)
+        x = packed.join(matrix, thresholds)
+        return float(packed.join(point.gradient, point.slopes) @ x + 0.5 * x @ hessian @ x)
 
     np.testing.assert_allclose(move.decrement, -value(move.matrix, move.thresholds), rtol=1e-9)
     assert np.linalg.eigvalsh(point.matrix + move.matrix)[0] >= -1e-12

@@ -589,7 +589,7 @@ def test_newton_steps_of_the_cone_program_are_those_of_finite_differences(dampin
     program = ConeProgram(root @ root.T + 0.1 * np.eye(8), damping, cone)
     linear = rng.standard_normal(8)
     matrix = np.array([[1.0, 0.7, 0.3], [0.7, -1.0, 0.2], [0.3, 0.2, -0.5]])
-    t = packed.joined(matrix, np.array([1.0, -2.0]))  # one above its least value, one below
+    t = packed.join(matrix, np.array([1.0, -2.0]))  # one above its least value, one below
     residual, spectrum = program._residual(t, linear)
     near = [program._residual(t + 1e-6 * sign * unit, linear)[0] for unit in np.eye(8) for sign in (1.0, -1.0)]
     jacobian = (np.array(near[::2]) - np.array(near[1::2])).T / 2e-6
@@ -655,7 +655,7 @@ def test_dense_systems_hold_thresholds(rng):
     matrix, slopes = np.array([[1.0, 0.5], [0.5, -1.0]]), np.array([0.3, -0.2])
     for held in ([False, False], [True, False], [True, True]):
         step, shift = _solve_dense(hessian, matrix, slopes, np.array(held), 0.0)
-        image = hessian @ packed.joined(step, shift)
+        image = hessian @ packed.join(step, shift)
         np.testing.assert_allclose(image[:3], packed.pack(matrix), atol=1e-10)
         for k, is_held in enumerate(held):
             assert shift[k] == 0.0 if is_held else image[3 + k] == pytest.approx(slopes[k])

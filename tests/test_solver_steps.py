@@ -99,7 +99,7 @@ def newton_at(tol=1e-6, n=100, **memory):
 def planned(state, decrement):
     """The state with a program whose decrement is this."""
     point = state.memory.point
-    x, gradient = packed.joined(point.matrix, point.thresholds), packed.joined(point.gradient, point.slopes)
+    x, gradient = packed.join(point.matrix, point.thresholds), packed.join(point.gradient, point.slopes)
     program = Planned(x, -decrement * gradient / (gradient @ gradient))
     return replace(state, memory=replace(state.memory, program=program)), program
 
@@ -118,7 +118,7 @@ def test_a_newton_step_minimises_the_damped_quadratic_model():
     hessian = plain.hessian(matrix, tau)
     damped = hessian + start.memory.damping * np.trace(hessian) / 4 * np.eye(4)
     slope_matrix, slope = plain.gradient(matrix, tau)
-    gradient = packed.joined(slope_matrix, np.array([slope]))
+    gradient = packed.join(slope_matrix, np.array([slope]))
     step = -np.linalg.solve(damped, gradient)
     expected, shift = packed.split(step, 2)
     assert np.linalg.eigvalsh(matrix + expected)[0] > 0
@@ -133,7 +133,7 @@ def test_a_newton_step_minimises_the_damped_quadratic_model():
 def test_the_quadratic_model_has_the_slope_of_the_risk(splitting):
     solver, state = newton_at(splitting=splitting)
     point = state.memory.point
-    x, gradient = packed.joined(point.matrix, point.thresholds), packed.joined(point.gradient, point.slopes)
+    x, gradient = packed.join(point.matrix, point.thresholds), packed.join(point.gradient, point.slopes)
     root = RNG(1).standard_normal((4, 4))
     program = Planned(x, -0.01 * gradient, root @ root.T)
     moved = solver.advance(replace(state, memory=replace(state.memory, program=program)))

@@ -29,7 +29,7 @@ from closefar.questions.intervals import (
     state,
 )
 from closefar.questions.likelihood import LabelLikelihood, Optimum
-from closefar.questions.summary import summarize
+from closefar.questions.summary import describe_fit
 from paper_estimator import PAPER
 
 N = 256
@@ -631,7 +631,7 @@ def test_the_jackknife_depends_on_neither_units_nor_order_nor_repeats():
 
 
 def test_lines_of_the_summary_fill_its_width(learner):
-    lines = summarize(learner.fit_).split("\n")
+    lines = describe_fit(learner.fit_).split("\n")
     assert lines[0].strip() == "Linear metric learner"
     assert lines[0].center(78) == lines[0]
     assert {line for line in lines if set(line) <= {"=", "-"}} == {"=" * 78, "-" * 78}
@@ -653,7 +653,7 @@ def with_metric(learner, metric, **changes):
 @pytest.mark.parametrize(("d", "left"), [(9, None), (10, None), (11, 1), (13, 3)])
 def test_ten_directions_are_listed(learner, d, left):
     values = np.arange(d, 0, -1.0)
-    text = summarize(with_metric(learner, cf.Metric.from_matrix(np.diag(values), 4.0)))
+    text = describe_fit(with_metric(learner, cf.Metric.from_matrix(np.diag(values), 4.0)))
     rows = rows_of(text, "Eigenvalues in raw units")
     assert [int(row[0]) for row in rows] == list(range(1, min(d, 10) + 1))
     found = np.array([[cell.rstrip("%") for cell in row] for row in rows], dtype=float)[:, 1:].T
@@ -666,7 +666,7 @@ def test_ten_directions_are_listed(learner, d, left):
 
 def test_five_loadings_are_listed_largest_first(learner):
     direction = np.array([0.1, -0.7, 0.3, 0.2, -0.4, 0.45, 0.05])
-    text = summarize(with_metric(learner, cf.Metric(direction[:, None], 1.0)))
+    text = describe_fit(with_metric(learner, cf.Metric(direction[:, None], 1.0)))
     found = re.findall(r"x(\d)\s+([+-]\d\.\d{4})$", text, re.M)
     order = [1, 5, 4, 2, 3]
     assert [int(index) for index, _ in found] == order
@@ -675,12 +675,12 @@ def test_five_loadings_are_listed_largest_first(learner):
 
 
 def test_summary_of_a_threshold_of_zero_or_of_nothing(learner):
-    flat = summarize(with_metric(learner, cf.Metric(np.eye(2), 0.0)))
+    flat = describe_fit(with_metric(learner, cf.Metric(np.eye(2), 0.0)))
     assert [row[2] for row in rows_of(flat, "Eigenvalues in raw units")] == ["-", "-"]
-    nothing = summarize(with_metric(learner, cf.Metric.from_factor(np.zeros((2, 0)), 1.0)))
+    nothing = describe_fit(with_metric(learner, cf.Metric.from_factor(np.zeros((2, 0)), 1.0)))
     assert "M is zero" in nothing
     assert "There are no directions." in nothing
-    single = summarize(with_metric(learner, cf.Metric(np.eye(2)[:, :1], 1.0)))
+    single = describe_fit(with_metric(learner, cf.Metric(np.eye(2)[:, :1], 1.0)))
     assert "Direction 1. Its largest loadings" in single
     assert "M is zero" not in single
     assert rows_of(single, "Eigenvalues in raw units") == [["1", "1", "1", "100.0%", "100.0%"]]
@@ -689,7 +689,7 @@ def test_summary_of_a_threshold_of_zero_or_of_nothing(learner):
 def test_summary_names_flips_and_the_prior_of_a_penalty(learner):
     def cell(metric=learner.metric_, **settings):
         changed = with_metric(learner, metric, known=learner.fit_.known.but(**settings))
-        return re.findall(r"^(?:Noise|Penalty): +(.*?)  ", summarize(changed), re.M)
+        return re.findall(r"^(?:Noise|Penalty): +(.*?)  ", describe_fit(changed), re.M)
 
     assert cell() == ["logistic", "none"]
     assert cell(dataclasses.replace(learner.metric_, flip_rate=0.25)) == ["logistic, 0.250 flips", "none"]
@@ -710,7 +710,7 @@ def test_summary_says_what_was_chosen_and_shows_the_plain_distance():
 def test_columns_of_the_summary_line_up_whatever_they_hold(learner):
     flipped = dataclasses.replace(learner.metric_, flip_rate=0.25, noise=cf.noise.get_noise("hypsecant"))
     known = learner.fit_.known.but(alpha=1.23456e-5, prior="standardized")
-    lines = summarize(with_metric(learner, flipped, known=known)).splitlines()[2:10]
+    lines = describe_fit(with_metric(learner, flipped, known=known)).splitlines()[2:10]
     assert {len(line) for line in lines} == {78}
     assert {line[36:40] for line in lines} == {"    "}
 
@@ -719,4 +719,4 @@ def test_pseudo_r2_is_the_share_of_the_null_loss_that_is_explained(learner):
     certificate = dataclasses.replace(learner.certificate_, loss=0.15)
     statistics = dataclasses.replace(learner.fit_statistics_, null_loss=0.6)
     fit = dataclasses.replace(learner.fit_, certificate=certificate, statistics=statistics)
-    assert re.search(r"Pseudo-R2: +(\S+)$", summarize(fit), re.M).group(1) == "0.7500"
+    assert re.search(r"Pseudo-R2: +(\S+)$", describe_fit(fit), re.M).group(1) == "0.7500"

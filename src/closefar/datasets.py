@@ -284,7 +284,7 @@ def _random_rotation(d: int, rng: np.random.Generator) -> FloatArray:
 
 _SIZES = {"pairs": 2, "levels": 2, "triplets": 3, "quadruplets": 4}  # how many points a judgement has
 _TURNED = {kind: TURNED[size] for kind, size in _SIZES.items() if size in TURNED}
-_LEVELS = 5
+_LEVELS = 5  # as most scales of ratings have
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -570,7 +570,7 @@ def _labels(kind: str, codes: IndexArray) -> NDArray[np.int64]:
 # less than 0.001 once each point was in 40 pairs.
 _PAIRS_PER_POINT = 20
 
-_FEWEST_PAIRS = 100
+_FEWEST_PAIRS = 100  # which a test of anything needs
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from closefar.arrays import Array, FloatArray
 
-__all__ = ["fill_products", "form_gradients", "joined", "margin_gradients", "pack", "pack_plain", "packed_rotation"]
+__all__ = ["fill_products", "form_gradients", "join", "margin_gradients", "pack", "pack_plain", "packed_rotation"]
 __all__ += ["packed_size", "split", "unpack", "weights"]
 
 
@@ -61,7 +61,7 @@ def unpack(vector: FloatArray, d: int) -> FloatArray:
     return matrix
 
 
-def joined(matrix: FloatArray, more: FloatArray) -> FloatArray:
+def join(matrix: FloatArray, more: FloatArray) -> FloatArray:
     """A packed matrix and further numbers in one vector."""
     return np.concatenate([pack(matrix), more])
 

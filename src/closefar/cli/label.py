@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from closefar.label import Address, Site, Task
 
 _CHOICE = "Choice of questions"  # beside the panel of a group
+# Characters that the page has room for: a heading, a page of text, a button.
 _LONGEST_QUESTION, _LONGEST_INSTRUCTIONS, _LONGEST_ANSWER = 300, 10_000, 40
 _FEWEST_LEVELS, _MOST_LEVELS = 3, 9  # each has a key
 

@@ -497,7 +497,7 @@ class MetricLearner(
 
     def summary(self) -> str:
         """Return a table of the fit as text: data, loss, certificate, accuracy and directions."""
-        return questions.summarize(self._fitted())
+        return questions.describe_fit(self._fitted())
 
     def truncation_path(
         self, X: Any = None, y: Any = None, sample_weight: Any = None, *, scale: str | None = None, held_out: Any = None

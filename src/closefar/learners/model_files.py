@@ -248,11 +248,11 @@ class Model:
         return self.truncated["fit"] if self.fit is None and self.truncated is not None else self.fit
 
     def _fit(self, facts: dict[str, Any], training: Pairs | None = None) -> Fit:
-        from closefar.questions import summarize
+        from closefar.questions import describe_fit
 
         try:
             fit = _restored_fit(self.metric, self.classes, facts, self.beside)
-            summarize(fit)
+            describe_fit(fit)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelFileError(f"the model file does not describe a fit ({error}). Fit it again.") from error
         if training is None:
@@ -315,7 +315,7 @@ _SEEN_BEFORE = (
 
 def _stored(fit: Fit, fingerprint: str) -> dict[str, Any]:
     """Return the facts of a fit as JSON has them; its other metrics are arrays of the file."""
-    from closefar.questions import summarize
+    from closefar.questions import describe_fit
 
     facts: dict[str, Any] = to_jsonable(
         {
@@ -329,7 +329,7 @@ def _stored(fit: Fit, fingerprint: str) -> dict[str, Any]:
             },
             "known": {name: getattr(fit.known, name) for name in (*_CHOSEN, *_OF_FIT)} | _named(fit.known),
             "fingerprint": fingerprint,
-            "summary": command_words(summarize(fit)),
+            "summary": command_words(describe_fit(fit)),
         }
     )
     facts["certificate"]["status"] = str(fit.certificate.status)

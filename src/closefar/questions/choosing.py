@@ -276,7 +276,7 @@ class Posterior:
         d, n = found.size, packed.packed_size(found.size)
         if coordinates.transform.shape[1] > d:  # what is not here may matter
             return found
-        mean, covariance = moments_in_cone(packed.joined(np.diag(found.eigenvalues), found.cuts), found.covariance, d)
+        mean, covariance = moments_in_cone(packed.join(np.diag(found.eigenvalues), found.cuts), found.covariance, d)
         values, vectors = np.linalg.eigh(packed.unpack(mean[:n], d))
         turn = np.eye(len(mean))
         turn[:n, :n] = packed.packed_rotation(vectors[:, ::-1])

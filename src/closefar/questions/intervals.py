@@ -688,7 +688,7 @@ def _of_rank(parameters: FloatArray, size: int, rank: int | None) -> FloatArray:
     matrix, others = packed.split(parameters, size)
     values, vectors = np.linalg.eigh(matrix)
     factor = vectors[:, -rank:] * np.sqrt(np.maximum(values[-rank:], 0.0))
-    return packed.joined(factor @ factor.T, others)
+    return packed.join(factor @ factor.T, others)
 
 
 def _longest_step(likelihood: LabelLikelihood, parameters: FloatArray, step: FloatArray) -> float:

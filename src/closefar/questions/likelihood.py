@@ -198,7 +198,7 @@ class Optimum:
     @property
     def parameters(self) -> FloatArray:
         """(packed M, thresholds)."""
-        return packed.joined(self.matrix, self.thresholds)
+        return packed.join(self.matrix, self.thresholds)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

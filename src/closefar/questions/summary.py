@@ -28,7 +28,7 @@ _TITLES = {
 }
 
 
-def summarize(fit: Fit) -> Sentence:
+def describe_fit(fit: Fit) -> Sentence:
     """The text of `LinearMetricLearner.summary`."""
     return either(_summarize(fit, str), _summarize(fit, command_words))
 

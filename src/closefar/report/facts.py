@@ -270,7 +270,7 @@ def _fit(fit: Fit) -> dict[str, Any]:
             name: value if isinstance(value, int | float | str | None) else str(value)
             for name, value in parameters.items()
         },
-        "summary": questions.summarize(fit),
+        "summary": questions.describe_fit(fit),
     }
 
 

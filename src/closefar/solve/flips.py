@@ -301,7 +301,7 @@ _TYPICAL = np.linspace(0.0, 0.6, 31)
 _GRID = _LARGEST_RANDOM_SHARE * np.linspace(0.0, 1.0, 21) ** 1.5
 _MOST_SHARE_STEPS = 6  # of Newton, which converge quickly from so fine a grid
 _DIFFERENCE = 1e-4  # of finite differences
-_LEAST_PROBABILITY = np.finfo(np.float64).tiny
+_LEAST_PROBABILITY = float(np.finfo(np.float64).tiny)  # a number of Python: other libraries take none of NumPy
 
 
 class FlipAnswers(NamedTuple):

@@ -69,7 +69,7 @@ class ConeProgram:
         matrix[core, core] = (vectors * np.maximum(values, 0.0)) @ vectors.T
         if self.cone.has_constant:
             matrix[-1, -1] = 0.0
-        return packed.joined(matrix, np.maximum(thresholds, self.cone.least)), (values, vectors)
+        return packed.join(matrix, np.maximum(thresholds, self.cone.least)), (values, vectors)
 
     def _residual(self, t: FloatArray, linear: FloatArray) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:
         inside, spectrum = self._project(t)
@@ -125,7 +125,7 @@ def _projection_slopes(values: FloatArray) -> FloatArray:
 
 
 # Of the mean importance of a judgement: without those below it, a Hessian differs by less than its damping.
-_NEGLIGIBLE_SHARE = 1e-6
+_NEGLIGIBLE_IMPORTANCE = 1e-6
 
 
 class HessianSampler:
@@ -150,7 +150,7 @@ class HessianSampler:
             return objective.hessian(curvature, rough=True)
         curved = objective.source.gather(curvature.distance)
         importance = curved * self.lengths**2
-        matter = np.flatnonzero(importance > _NEGLIGIBLE_SHARE * float(importance.mean()))
+        matter = np.flatnonzero(importance > _NEGLIGIBLE_IMPORTANCE * float(importance.mean()))
         if len(matter) <= min(number, objective.n_judgements // 2):
             return objective.sampled_hessian(curvature, matter, np.ones(len(matter)))
         if 2 * number >= objective.n_judgements:
@@ -345,8 +345,8 @@ class Newton(Solver):
         last: _Memory = state.memory
         point = last.point
         program = last.program or self._model(last)
-        x = packed.joined(point.matrix, point.thresholds)
-        gradient = packed.joined(point.gradient, point.slopes)
+        x = packed.join(point.matrix, point.thresholds)
+        gradient = packed.join(point.gradient, point.slopes)
         accuracy = max(self.inexactness * last.decrement, 1e-15)
         begin = x - gradient / program.rho if last.splitting is None else last.splitting
         splitting = program.solve(gradient - program.hessian @ x, begin, accuracy)
@@ -368,7 +368,7 @@ class Newton(Solver):
         return replace(State.of(new, state.bound, memory), stuck=idle >= _MOST_IDLE_STEPS), program
 
     def _begin(self, matrix: FloatArray, thresholds: FloatArray, program: ConeProgram | None = None) -> State:
-        x = packed.joined(matrix, thresholds)
+        x = packed.join(matrix, thresholds)
         point = self._evaluate(x)
         return State.of(point, 0.0, _Memory(point, splitting=None, decrement=1.0, damping=_DAMPING, program=program))
 
@@ -461,7 +461,7 @@ def _solve_dense(
     hessian: FloatArray, matrix: FloatArray, thresholds: FloatArray, held: BoolArray, residual: float
 ) -> tuple[FloatArray, FloatArray]:
     """Solve H[S, t] = (matrix, thresholds) exactly; some thresholds are held fixed."""
-    right = packed.joined(matrix, thresholds)
+    right = packed.join(matrix, thresholds)
     free = np.append(np.ones(len(right) - len(held), dtype=bool), ~held)
     solution = np.zeros_like(right)
     solution[free] = np.linalg.solve(hessian[np.ix_(free, free)], right[free])

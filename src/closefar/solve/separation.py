@@ -291,7 +291,7 @@ def _around_threshold(rows: BlockRows, signs: Array, basis: FloatArray) -> tuple
         matrix, threshold = packed.split(basis @ program.x, d)
         values, vectors = np.linalg.eigh(matrix)
         inside = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        if _is_recession(changes, basis, packed.joined(inside, threshold)):
+        if _is_recession(changes, basis, packed.join(inside, threshold)):
             return inside, float(threshold[0])
         objecting = changes @ program.x
         worst = np.argsort(objecting)[: 10 + 2 * basis.shape[1]]
