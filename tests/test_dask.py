@@ -140,8 +140,12 @@ def test_questions_after_the_client_is_closed_say_so(client):
 def test_an_interrupt_cancels_what_is_waited_for(client, monkeypatch, caplog):
     """Dask's own wait would log an error for each task."""
     engine = engine_for(client)
+
+    def interrupted(futures):
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_waited", lambda futures: signal.raise_signal(signal.SIGINT))
+        patch.setattr(engine, "_waited", interrupted)
         with pytest.raises(KeyboardInterrupt):
             engine.compute([dask.delayed(time.sleep)(0.5 * seconds) for seconds in range(1, 5)])
     assert engine.compute([dask.delayed(int)("3")]) == [3]

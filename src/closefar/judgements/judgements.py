@@ -421,7 +421,14 @@ class Judgements:
     @classmethod
     def of_signs(cls, data: Array, signs: Sequence[float] | FloatArray, weights: Any = None) -> Judgements:
         """Make judgements of labels +1 (far) and -1 (close)."""
-        return cls._of(data, np.asarray(signs, dtype=np.float64), Sides(np.array([-1.0, 1.0])), weights)
+        labels = np.asarray(signs, dtype=np.float64)
+        n = int(data.shape[0])
+        if labels.shape != (n,):
+            raise ValueError(f"signs must be one per pair; got shape {labels.shape} for {n} pairs.")
+        if not np.all(np.abs(labels) == 1):
+            wrong = labels[np.abs(labels) != 1][0]
+            raise ValueError(f"signs must be +1 (far) or -1 (close); got {wrong:g}.")
+        return cls._of(data, labels, Sides(np.array([-1.0, 1.0])), weights)
 
     @classmethod
     def _of(cls, data: Array, labels: Any, sides: Sides, sample_weight: Any) -> Judgements:

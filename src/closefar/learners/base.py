@@ -470,7 +470,7 @@ class MetricLearner(
             given = self.fit_.read(X, y, sample_weight)
         else:
             given = Judgements.read(self, X, y, sample_weight, sides=self.fit_.sides)
-        return given.mean(_answers(self, given.data) == given.codes)
+        return given.mean(_answers(self, X) == given.codes)  # as given: a frame has names of columns
 
     def pair_score(self, X: Any) -> FloatArray:
         """Return minus the distance of each pair: larger is closer, as in metric-learn."""
