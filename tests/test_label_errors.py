@@ -27,6 +27,7 @@ from closefar.questions.label_errors import (
     _share,
     _sum_of_products,
     by_suspicion,
+    explained,
     flip_aware,
     judge_sides,
 )
@@ -570,3 +571,17 @@ def test_nothing_is_called_out_of_fold_where_no_label_was_left_out(rng):
     assert "out-of-fold" not in seen.headline()
     assert 0.0 < folded.unseen_low < folded.unseen_share < folded.unseen_high < 1.0
     assert "out-of-fold" in folded.headline()
+
+
+def test_a_metric_explains_what_it_errs_less_than_the_majority():
+    """Nothing at the error rate of the majority, all at 0.6 times that, and in between a share."""
+    signs = np.repeat([1.0, -1.0], [60, 40])  # the majority errs in 40 of 100
+
+    def with_errors(count):
+        margin = signs.copy()
+        margin[:count] *= -1.0
+        scored = Scored(Judgements.of_signs(np.zeros((100, 1)), signs), margin, NOISES["logistic"], 0.0)
+        return explained(scored)
+
+    assert [with_errors(count) for count in (50, 40, 24, 10)] == pytest.approx([0.0, 0.0, 1.0, 1.0])
+    assert with_errors(32) == pytest.approx(0.5)

@@ -11,7 +11,7 @@ import pytest
 import closefar as cf
 from closefar import engines
 from closefar.engines import FAN_IN, LocalEngine, PartitionError, by_partition, combined
-from closefar.judgements import Partition, PartitionedJudgements, Tuples
+from closefar.judgements import Judgements, Partition, PartitionedJudgements, Tuples
 from closefar.noise import NOISES
 from closefar.rows import Differences, PartitionedRows, find_coordinates, rows_of, unit_free
 from closefar.rows.partitioned import PartitionedArray
@@ -284,3 +284,16 @@ def test_a_source_says_where_it_computes(rows):
     mapped, _ = unit_free(rows, rows.row_array(np.full(N, 1.0 / N)))
     assert isinstance(mapped, PartitionedRows)
     assert cut(10, 2) == [(0, 4), (4, 10)]
+
+
+def test_weights_of_classes_and_pairs_count_as_in_memory():
+    rng = np.random.default_rng(0)
+    z, labels = rng.normal(size=(60, 2)), rng.choice([-1, 1], 60, p=[0.7, 0.3])
+    weights, chosen = rng.integers(0, 4, 60).astype(float), {-1: 0.5, 1: 3.0}
+    learner = cf.LinearMetricLearner(**PAPER)
+    there = PartitionedJudgements.load(learner, partitioned(z, labels, weights)).weighted(chosen)
+    here = Judgements.read(learner, z, labels, weights).weighted(chosen)
+    for found, expected in zip(there.totals, here.totals, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-14)
+    assert there.effective_number == pytest.approx(here.effective_number, rel=1e-14)
+    assert there.total_weight == pytest.approx(here.total_weight, rel=1e-14)
