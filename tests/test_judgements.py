@@ -130,8 +130,12 @@ def test_signs_are_plus_and_minus_one():
     signed = Judgements.of_signs(PAIRS, LABELS.astype(float), WEIGHTS)
     np.testing.assert_array_equal(signed.signs, LABELS)
     assert (signed.sides.close, signed.sides.far) == (-1.0, 1.0)
-    with pytest.raises(ValueError, match=r"labels must be .* -1.0 and 1.0; 1 of 3 are not, such as -0.5"):
+    with pytest.raises(ValueError, match=r"signs must be \+1 \(far\) or -1 \(close\)"):
+        Judgements.of_signs(PAIRS, np.zeros(8))
+    with pytest.raises(ValueError, match=r"or -1 \(close\); got -0.5\."):
         Judgements.of_signs(PAIRS[:3], [1.0, -1.0, -0.5])
+    with pytest.raises(ValueError, match=r"one per pair; got shape \(7,\) for 8 pairs"):
+        Judgements.of_signs(PAIRS, LABELS[1:])
 
 
 def test_sides():
