@@ -271,6 +271,10 @@ class MetricLearner(
             self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
         return self
 
+    def learn(self, judgements: Judgements) -> Fit:
+        """Return the fit to validated judgements, without storing it."""
+        return fitting.fit(judgements, Settings.of(self))
+
     def read(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, annotators: Any = None, comparisons: Any = None
     ) -> Judgements:
