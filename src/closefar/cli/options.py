@@ -90,7 +90,7 @@ FILES_PANEL = "Data: --points and --pairs, or one of them; --comparisons beside 
 POINTS = ("Table with one row per point; - is standard input.", "FILE")
 _ID = ("Column of point ids. Default: 'id', else the first column.", "COLUMN")
 NA_VALUES = ("Further words for a missing value, such as ?,-999. May be repeated.", "A,B,...")
-DECIMAL = ("Decimal mark of numbers in text files: . or , Default: that of the model, else a point.", "CHARACTER")
+DECIMAL = ("Decimal mark of numbers in text files: '.' or ','. Default: that of the model, else '.'.", "CHARACTER")
 
 
 @dataclass(frozen=True)
