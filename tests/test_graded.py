@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from closefar.noise import NOISES, interval_losses
+from closefar.noise import NOISES
 from closefar.rows import Differences
-from closefar.solve import CloseFar, Graded, Objective, Options, Passes, solve
+from closefar.solve import CloseFar, Graded, Objective, Options, Passes, interval_terms, solve
 
 LOGISTIC = NOISES["logistic"]
 
@@ -29,7 +29,7 @@ def test_intervals_are_exact_in_both_tails(noise, rng):
     low = np.array([-3.0, -0.5, 0.2, 40.0, -np.inf, 1.0, -np.inf, 3.0])
     up = np.array([-1.0, 0.5, 0.7, 41.0, 1.0, np.inf, -900.0, 3.0 + 1e-6])
     q = np.array([-2.0, 0.1, 3.0, 2.0, 0.0, 0.5, 0.0, 2.0])
-    found = interval_losses(noise, q - low, q - up, 2)
+    found = interval_terms(noise, q - low, q - up, 2)
     direct = noise.cdf(q - low) - noise.cdf(q - up)
     is_plain = direct > 1e-3
     np.testing.assert_allclose(np.exp(-found.loss[is_plain]), direct[is_plain], rtol=1e-12)
@@ -39,7 +39,7 @@ def test_intervals_are_exact_in_both_tails(noise, rng):
         ends = [low, up]
         steps = np.isfinite(ends[place]) & (up - low > 1e-3)
         moved = [[np.where(steps & (each == place), end + t, end) for each, end in enumerate(ends)] for t in (h, -h)]
-        ahead, behind = (interval_losses(noise, q - low, q - up, 1) for low, up in moved)
+        ahead, behind = (interval_terms(noise, q - low, q - up, 1) for low, up in moved)
         slopes = (ahead.loss - behind.loss)[steps] / (2 * h)
         np.testing.assert_allclose(getattr(found, first)[steps], slopes, rtol=1e-5, atol=1e-7)
         bends = (getattr(ahead, first) - getattr(behind, first))[steps] / (2 * h)
@@ -149,5 +149,5 @@ def test_the_optimum_is_that_of_a_conic_solver(kind, solver, rng):
 @pytest.mark.parametrize("name", list(NOISES))
 def test_a_level_without_width_has_finite_derivatives(name):
     ends = np.array([-300.0, -2.0, 0.0, 1e-17, 3.0, 300.0])
-    for found in interval_losses(NOISES[name], ends, ends, 2):
+    for found in interval_terms(NOISES[name], ends, ends, 2):
         assert np.all(np.isfinite(found))

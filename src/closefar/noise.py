@@ -20,15 +20,11 @@ from array_api_compat import array_namespace, is_cupy_namespace, is_numpy_namesp
 from closefar.arrays import Array, FloatArray
 from closefar.errors import InvalidValueError, either
 
-__all__ = ["NOISES", "FlipRate", "HypSecant", "IntervalTerms", "Laplace", "Logistic", "Noise", "NoiseConstants"]
-__all__ += ["Normal", "get_noise", "has_flips", "interval_losses", "label_losses", "turned_round", "with_flips"]
+__all__ = ["NOISES", "FlipRate", "HypSecant", "Laplace", "Logistic", "Noise", "NoiseConstants"]
+__all__ += ["Normal", "get_noise", "has_flips", "label_losses", "turned_round", "with_flips"]
 
 # One rate for both sides, or P(called far | close) and P(called close | far); these may be arrays, a number per pair.
 FlipRate = float | tuple[Any, Any]
-
-
-# Beyond an end of an interval by this much, all four noises have no probability left.
-FAR_BEYOND = 300.0
 
 
 class NoiseConstants(NamedTuple):
@@ -41,21 +37,6 @@ class NoiseConstants(NamedTuple):
     zeta: float
     omega: float
     T: float
-
-
-class IntervalTerms(NamedTuple):
-    """-log(CDF(a) - CDF(b)) of each row, with its derivatives in the lower and the upper end of its interval.
-
-    a and b are the squared distance less the lower and the upper end.  `low_low`, `low_up` and `up_up` are the second
-    derivatives; they are those in a and b as well.
-    """
-
-    loss: Array
-    low: Array = None
-    up: Array = None
-    low_low: Array = None
-    low_up: Array = None
-    up_up: Array = None
 
 
 class Noise(ABC):
@@ -320,33 +301,6 @@ class HypSecant(Noise):
 
 
 NOISES: dict[str, Noise] = {noise.name: noise for noise in (Logistic(), Normal(), Laplace(), HypSecant())}
-
-
-def interval_losses(noise: Noise, a: Array, b: Array, order: int) -> IntervalTerms:
-    """Evaluate -log(CDF(a) - CDF(b)) for a > b, one of which may be infinite, with derivatives up to this order.
-
-    CDF(a) - CDF(b) = CDF(-b) - CDF(-a): the form whose larger term is below one half is exact in both tails.
-    """
-    xp = array_namespace(a)
-    turned = a + b > 0.0
-    u = xp.where(turned, -b, a)
-    v = xp.maximum(xp.where(turned, -a, b), xp.minimum(u, xp.zeros_like(u)) - FAR_BEYOND)
-    (loss, *of_u), (loss_v, *of_v) = noise.derivatives(u, order), noise.derivatives(v, order)
-    # Two ends that are equal up to rounding leave nothing; the least is such that derivatives are finite.
-    least = float(xp.finfo(loss.dtype).smallest_normal) ** 0.25
-    kept = xp.maximum(-xp.expm1(loss - loss_v), xp.zeros_like(loss) + least)
-    value = loss - xp.log(kept)
-    if order == 0:
-        return IntervalTerms(value)
-    share = xp.exp(loss - loss_v) / kept
-    on_u, on_v = -of_u[0] / kept, -of_v[0] * share  # densities divided by the probability
-    low, up = xp.where(turned, on_v, on_u), -xp.where(turned, on_u, on_v)
-    if order == 1:
-        return IntervalTerms(value, low, up)
-    on_uu = (of_u[0] ** 2 * share + of_u[1]) / kept
-    on_vv = share * (of_v[0] ** 2 / kept - of_v[1])
-    seconds = xp.where(turned, on_vv, on_uu), -on_u * on_v, xp.where(turned, on_uu, on_vv)
-    return IntervalTerms(value, low, up, *seconds)
 
 
 def with_flips(probability: Array, flip_rate: FlipRate) -> Array:

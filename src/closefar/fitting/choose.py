@@ -45,9 +45,9 @@ from closefar.judgements import (
 )
 from closefar.model import Metric
 from closefar.model.thresholds import level_flips
-from closefar.noise import Noise, get_noise, interval_losses
+from closefar.noise import Noise, get_noise
 from closefar.packed import packed_size
-from closefar.solve import Objective, Passes, State, psd_factor, solve_roughly, supervisor
+from closefar.solve import Objective, Passes, State, interval_terms, psd_factor, solve_roughly, supervisor
 
 # The first alpha, times sqrt(d / n): the size of the largest eigenvalue of what noise alone adds to dR/dM.
 _FIRST_ALPHA = 0.4
@@ -208,7 +208,7 @@ class _Answers:
         has_low, has_up = codes > 0, codes < self.n_margins
         low = np.where(has_low, ends[0], np.inf)
         up = np.where(has_up, np.where(has_low, apart, ends[1]), -np.inf)
-        found = interval_losses(noise, low, up, max(order, 1))
+        found = interval_terms(noise, low, up, max(order, 1))
         if order == 0:
             return (found.loss,)
         return (found.loss, [-found.low, -found.up], [(0, 0, found.low_low), (0, 1, found.low_up), (1, 1, found.up_up)])

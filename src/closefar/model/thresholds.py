@@ -13,7 +13,8 @@ import numpy as np
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.errors import InvalidValueError, setting
-from closefar.noise import FlipRate, Noise, interval_losses, label_losses, turned_round, with_flips
+from closefar.noise import FlipRate, Noise, label_losses, turned_round, with_flips
+from closefar.solve import interval_terms
 
 if TYPE_CHECKING:
     from closefar.judgements import Judgements
@@ -85,7 +86,7 @@ def _level_losses(noise: Noise, squared: FloatArray, thresholds: FloatArray, fli
     low = thresholds[..., level - 1] if level > 0 else -np.inf
     up = thresholds[..., level] if level < last else np.inf
     with np.errstate(divide="ignore"):  # two thresholds of one value leave nothing between them
-        losses: FloatArray = interval_losses(noise, squared - low, squared - up, 0).loss
+        losses: FloatArray = interval_terms(noise, squared - low, squared - up, 0).loss
     if not np.any(flip_rate):
         return losses
     each, rest = level_flips(np.broadcast_to(flip_rate, losses.shape), last + 1)

@@ -18,8 +18,9 @@ from closefar.arrays import TINY, Array, BoolArray, FloatArray, IndexArray, to_n
 from closefar.fitting import AnnotatorTable, Fit, score
 from closefar.judgements import Judgements, Kind, sample_rows
 from closefar.model import Metric
-from closefar.noise import FlipRate, Noise, interval_losses, turned_round, with_flips
+from closefar.noise import FlipRate, Noise, turned_round, with_flips
 from closefar.rows import BlockRows, Coordinates, Rows, factor_in_rows, judged_rows, rows_of, unit_free
+from closefar.solve import interval_terms
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a fit knows of the annotators of judgements, and judgements that are read for a question.
@@ -497,7 +498,7 @@ class LabelLikelihood:
     def terms(self, parameters: FloatArray) -> LabelTerms:
         lower, upper = self.ends(parameters)
         is_open = lower > upper  # thresholds that are out of order leave nothing between them
-        found = interval_losses(self.noise, lower, np.where(is_open, upper, lower - 1.0), 2)
+        found = interval_terms(self.noise, lower, np.where(is_open, upper, lower - 1.0), 2)
         # Those of an interval are derivatives in its ends, and these in the margins from them.
         found = found._replace(loss=np.where(is_open, found.loss, np.inf), low=-found.low, up=-found.up)
         rates = parameters[self.n_on_margin :]

@@ -18,17 +18,15 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from array_api_compat import array_namespace
-from scipy.optimize import minimize_scalar
-from scipy.special import xlog1py, xlogy
 
 from closefar.arrays import TINY, Array, FloatArray, like, sums_by, whole_numbers
-from closefar.noise import FlipRate, Noise, interval_losses
+from closefar.noise import FlipRate, Noise
 from closefar.packed import packed_size
 from closefar.rows import RowSource
 from closefar.solve.centre import Centred
 from closefar.solve.certificate import Certificate, Outcome, advise_outcome
 from closefar.solve.levels import Graded
-from closefar.solve.likelihood import CloseFar, Likelihood, Terms
+from closefar.solve.likelihood import CloseFar, Likelihood, Terms, interval_terms
 from closefar.solve.loop import Ending, FitStep, Recorder, RunLimits, Solver, State, Watch
 from closefar.solve.low_rank import Factor
 from closefar.solve.newton import Newton
@@ -501,12 +499,16 @@ def _best_typical(shares: FloatArray) -> float:
 
     best = int(np.argmin([loss(typical) for typical in _TYPICAL]))
     bounds = _TYPICAL[max(best - 1, 0)], _TYPICAL[min(best + 1, len(_TYPICAL) - 1)]
+    from scipy.optimize import minimize_scalar  # metrics are loaded and applied without SciPy
+
     between = float(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-9}).x)
     return min(float(_TYPICAL[best]), between, key=loss)
 
 
 def _log_prior(shares: FloatArray, typical: float) -> FloatArray:
     above, below = _STRENGTH * typical, _STRENGTH * (1.0 - typical)
+    from scipy.special import xlog1py, xlogy
+
     at_mode = xlogy(above, typical) + xlog1py(below, -typical)
     log_beta = xlogy(above, shares) + xlog1py(below, -shares) - at_mode
     found: FloatArray = np.log((1.0 - _UNIFORM) * np.exp(log_beta) + _UNIFORM)
@@ -568,7 +570,7 @@ class FlippedGraded(Flipped, Graded):
     def _terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
         xp = array_namespace(squared)
         codes, _, *groups = arrays
-        found = interval_losses(self.noise, *self.margins(squared, *arrays, thresholds=thresholds), order)
+        found = interval_terms(self.noise, *self.margins(squared, *arrays, thresholds=thresholds), order)
         right = xp.exp(-found.loss)
         floor, kept = self.flips.on(right, codes, groups, self.n_levels, self.n_groups)
         probability = floor + kept * right

@@ -11,9 +11,18 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from closefar.arrays import TINY, Array, FloatArray, IndexArray, like, sums_by, whole_numbers
-from closefar.noise import FAR_BEYOND, IntervalTerms, Noise, interval_losses
+from closefar.noise import Noise
 from closefar.rows import RowSource, slices
-from closefar.solve.likelihood import Change, Curvature, Evaluation, Likelihood, Terms
+from closefar.solve.likelihood import (
+    FAR_BEYOND,
+    Change,
+    Curvature,
+    Evaluation,
+    IntervalTerms,
+    Likelihood,
+    Terms,
+    interval_terms,
+)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Second derivatives of the risk of levels: each row depends on two thresholds and one strictness at most.
@@ -184,7 +193,7 @@ _APART = 0.05
 
 
 def _split_losses(noise: Noise, a: Array, b: Array, on_width: Sequence[Array], order: int) -> IntervalTerms:
-    """As `interval_losses`, for a noise with `width_terms`: a term for each end, and one for the width."""
+    """As `interval_terms`, for a noise with `width_terms`: a term for each end, and one for the width."""
     loss_a, slope_a, *bend_a = noise.derivatives(a, order)
     loss_b, slope_b, *bend_b = noise.derivatives(-b, order)
     loss, slope, bend = on_width
@@ -307,7 +316,7 @@ class Graded(Likelihood):
         low, up = self.ends(thresholds)
         on_width = self.noise.width_terms(up - low)
         if on_width is None:
-            return interval_losses(self.noise, a, b, order)
+            return interval_terms(self.noise, a, b, order)
         xp, index = array_namespace(a), whole_numbers(codes)
         return _split_losses(self.noise, a, b, [xp.take(like(a, each), index) for each in on_width], order)
 
@@ -384,7 +393,7 @@ class Graded(Likelihood):
 
         def probability(squared: Array, *arrays: Array) -> Array:
             a, b = self.margins(squared, *arrays, thresholds=thresholds)
-            return array_namespace(squared).exp(-interval_losses(noise, a, b, 1).loss)
+            return array_namespace(squared).exp(-interval_terms(noise, a, b, 1).loss)
 
         return source.map(probability, squared, *self.row_arrays)
 

@@ -1,7 +1,18 @@
-"""Likelihoods: -log P(judgement) at squared distances and thresholds, with its derivatives.
+"""The likelihood: how probable each judgement is at a distance, and the sums over judgements that solvers minimise.
 
-A likelihood names the arrays of one number per row that it needs (signs, weights); the source that
-holds them evaluates it.  Nothing here passes over the rows themselves.
+A judgement is an interval of thresholds seen from a signed sum of squared distances q.  Noise is added to q, and the
+judgement says which interval the sum was in:
+
+    P = floor + kept (CDF(q - low) - CDF(q - up))
+
+Close/far has the intervals below and above tau, level k of K the one from tau_k to tau_(k+1), and a comparison, whose
+q is one squared distance less another, those below and above zero.  An annotator moves both ends.  `floor` and `kept`
+are what flips add and leave.
+
+Roads not taken.  A class for each kind of judgement, with the noise inside: there were six, and each analysis had its
+own seventh.  Automatic differentiation: three closed forms are shorter than its dependencies, and exact in both tails.
+SciPy's distributions: they know no derivatives of log CDF, no array API, and underflow where labels are certain.
+Logits in place of intervals: true for one of four noises.
 """
 
 from __future__ import annotations
@@ -17,8 +28,112 @@ from array_api_compat import array_namespace
 
 from closefar import packed
 from closefar.arrays import TINY, Array, FloatArray, IndexArray
-from closefar.noise import Noise
+from closefar.noise import FlipRate, Noise
 from closefar.rows import RowSource
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One judgement: pure functions of arrays, with one number per judgement each.
+
+
+# Beyond an end of an interval by this much, all four noises have no probability left.
+FAR_BEYOND = 300.0
+
+
+class IntervalTerms(NamedTuple):
+    """-log P of each judgement, with its derivatives in the lower and the upper end of its interval."""
+
+    loss: Array
+    low: Array = None
+    up: Array = None
+    low_low: Array = None
+    low_up: Array = None
+    up_up: Array = None
+
+
+def interval_terms(noise: Noise, above: Array, below: Array, order: int) -> IntervalTerms:
+    """Return -log(CDF(above) - CDF(below)), with derivatives up to this order; `order` 2 has all of them.
+
+    `above` and `below` are q less the lower and the upper end, either of which may be infinite.  None stands for an end
+    that is infinite for every judgement, which saves half of the work.
+    """
+    if below is None:
+        loss, *rest = noise.derivatives(above, order)
+        nothing = 0.0 * loss
+        terms = (loss, -rest[0], nothing, rest[-1], nothing, nothing) if rest else (loss,)
+        return IntervalTerms(*terms[: (1, 3, 6)[order]])
+    if above is None:
+        loss, *rest = noise.derivatives(-below, order)
+        nothing = 0.0 * loss
+        terms = (loss, nothing, rest[0], nothing, nothing, rest[-1]) if rest else (loss,)
+        return IntervalTerms(*terms[: (1, 3, 6)[order]])
+    # CDF(a) - CDF(b) = CDF(-b) - CDF(-a): the form whose larger term is below one half is exact in both tails.
+    xp = array_namespace(above)
+    turned = above + below > 0.0
+    u = xp.where(turned, -below, above)
+    v = xp.maximum(xp.where(turned, -above, below), xp.minimum(u, xp.zeros_like(u)) - FAR_BEYOND)
+    (loss, *of_u), (loss_v, *of_v) = noise.derivatives(u, order), noise.derivatives(v, order)
+    # Two ends that are equal up to rounding leave nothing; the least is such that derivatives are finite.
+    least = float(xp.finfo(loss.dtype).smallest_normal) ** 0.25
+    kept = xp.maximum(-xp.expm1(loss - loss_v), xp.zeros_like(loss) + least)
+    value = loss - xp.log(kept)
+    if order == 0:
+        return IntervalTerms(value)
+    share = xp.exp(loss - loss_v) / kept
+    on_u, on_v = -of_u[0] / kept, -of_v[0] * share  # densities divided by the probability
+    low, up = xp.where(turned, on_v, on_u), -xp.where(turned, on_u, on_v)
+    if order == 1:
+        return IntervalTerms(value, low, up)
+    on_uu = (of_u[0] ** 2 * share + of_u[1]) / kept
+    on_vv = share * (of_v[0] ** 2 / kept - of_v[1])
+    seconds = xp.where(turned, on_vv, on_uu), -on_u * on_v, xp.where(turned, on_uu, on_vv)
+    return IntervalTerms(value, low, up, *seconds)
+
+
+def mixed_terms(found: IntervalTerms, floor: Array, kept: Array) -> IntervalTerms:
+    """Return the terms of -log(floor + kept P) from those of -log P; its second derivatives may be negative."""
+    xp = array_namespace(found.loss)
+    right = kept * xp.exp(-found.loss)
+    probability = floor + right
+    has_floor = floor > 0.0 * found.loss  # without, the probability may be too small for a number
+    one = xp.ones_like(found.loss)
+    loss = xp.where(
+        has_floor, -xp.log(xp.where(has_floor, probability, one)), found.loss - xp.log(kept + 0.0 * found.loss)
+    )
+    if found.low is None:
+        return IntervalTerms(loss)
+    share = xp.where(has_floor, right / xp.where(has_floor, probability, one), one)
+    low, up = share * found.low, share * found.up
+    if found.low_low is None:
+        return IntervalTerms(loss, low, up)
+    doubt = 1.0 - share  # of what depends on the distance
+    return IntervalTerms(
+        loss,
+        low,
+        up,
+        share * found.low_low - doubt * low * found.low,
+        share * found.low_up - doubt * low * found.up,
+        share * found.up_up - doubt * up * found.up,
+    )
+
+
+def flip_mixture(flip_rate: FlipRate, n_levels: int) -> tuple[Any, Any]:
+    """Return the `floor` of each code, along the first axis, and what is `kept`; rates may be arrays.
+
+    The codes are those of K levels, and then K and K + 1 for both answers to a comparison; comparisons alone have
+    K = 1.  One rate is the share of wrong answers among those drawn from all levels equally, of which rate / (K - 1)
+    falls on each.  Two rates are P(called far | close) and P(called close | far).
+    """
+    if isinstance(flip_rate, tuple):
+        of_close, of_far = (np.asarray(rate, dtype=np.float64) for rate in flip_rate)
+        either_side = 0.5 * (of_close + of_far)
+        return np.stack([of_far + 0.0 * of_close, of_close + 0.0 * of_far, either_side, either_side]), (
+            1.0 - of_close - of_far
+        )
+    rate = np.asarray(flip_rate, dtype=np.float64)
+    k = max(n_levels, 2)
+    each, kept = rate / (k - 1), 1.0 - k * (rate / (k - 1))
+    return np.stack([*(each,) * n_levels, 0.5 * (1.0 - kept), 0.5 * (1.0 - kept)]), kept
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Second derivatives of the risk as solvers use them: the Hessian, its products, and a diagonal model.

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
-from scipy.optimize import linprog
 
 from closefar import packed
 from closefar.arrays import TINY, Array, FloatArray, as_float64, to_numpy
@@ -280,6 +279,8 @@ def _changes(rows: BlockRows, signs: Array, basis: FloatArray) -> FloatArray:
 
 def _around_threshold(rows: BlockRows, signs: Array, basis: FloatArray) -> tuple[FloatArray, float] | None:
     """(D, t) by a linear program over the basis that adds violated constraints: labels, and eigenvectors of D."""
+    from scipy.optimize import linprog  # metrics are loaded and applied without SciPy
+
     d = rows.n_columns
     changes = _changes(rows, signs, basis)
     gain = changes.sum(axis=0)
