@@ -1,19 +1,24 @@
-"""The kinds of array in type annotations, and the way between NumPy and other array libraries."""
+"""The kinds of array in type annotations, the way between NumPy and other array libraries, and the threads of BLAS."""
 
 from __future__ import annotations
 
 import mmap
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
 import array_api_compat as compat
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 __all__ = ["LEGS", "TINY", "TURNED", "Array", "BoolArray", "FloatArray", "IndexArray", "as_float64", "engine_of"]
 __all__ += ["is_dask", "is_foreign", "is_in_partitions", "is_indexed", "is_mapped", "is_on_gpu", "is_source"]
 __all__ += ["is_tensor", "like", "numbered", "release", "shared_with_torch", "sums_by", "take_rows", "to_numpy"]
-__all__ += ["whole_numbers"]
+__all__ += ["threads_at_most", "threads_for", "whole_numbers"]
 
 # An array of any library that array-api-compat knows: NumPy, torch, CuPy, array-api-strict.
 Array = Any
@@ -138,8 +143,8 @@ def is_indexed(values: Any) -> bool:
 
 
 def is_in_partitions(values: Any) -> bool:
-    """Whether these are rows in the partitions of an engine: they have `refs` of them."""
-    return hasattr(values, "refs") and hasattr(values, "engine")
+    """Whether these are rows in the partitions of a cluster: they have `refs` of them."""
+    return hasattr(values, "refs") and hasattr(values, "cluster")
 
 
 def take_rows(values: Array, where: IndexArray) -> Array:
@@ -163,7 +168,84 @@ def whole_numbers(values: Array) -> Array:
     return xp.astype(values, xp.int64, copy=False)
 
 
+# Codes whose sums are products with a matrix of indicators, and entries of it at a time.
+_MOST_INDICATED, _INDICATORS = 4096, 1 << 24
+
+
 def sums_by(codes: Array, n: int, *values: Array) -> FloatArray:
-    """Return the sums of each array of values by code 0, ..., n - 1: a line for each array."""
-    index = to_numpy(whole_numbers(codes))
-    return np.array([np.bincount(index, weights=to_numpy(each), minlength=n) for each in values], dtype=np.float64)
+    """Return the sums of each array of values by code 0, ..., n - 1, a line for each; one code need not be given."""
+    xp = compat.array_namespace(values[0])
+    if n == 1:
+        return np.array([[float(xp.sum(each))] for each in values])
+    if compat.is_numpy_array(values[0]) or n > _MOST_INDICATED:
+        index = to_numpy(whole_numbers(codes))
+        return np.array([np.bincount(index, weights=to_numpy(each), minlength=n) for each in values], dtype=np.float64)
+    # Where they are, and in the same order each time.
+    total, step, numbers = np.zeros((len(values), n)), max(1, _INDICATORS // n), like(codes, np.arange(n))
+    size = int(codes.shape[0])
+    for start in range(0, size, step):
+        part = slice(start, min(start + step, size))
+        indicators = xp.astype(codes[part][None, :] == numbers[:, None], values[0].dtype)
+        total += to_numpy(xp.stack([each[part] for each in values]) @ indicators.T)
+    return total
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The number of BLAS threads: as many as the work can share, since threads that wait for each other take time.
+
+
+# Multiplications in a pass over the data for each thread.
+_WORK_OF_THREAD = 1e8
+
+
+class _Limit:
+    """The limit in this process: the lowest of those of all computations, the last of which restores the numbers.
+
+    Numbers are only lowered, so a limit that the user has set holds.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users: dict[object, int] = {}
+        self._before: list[tuple[Any, int]] = []
+
+    @contextmanager
+    def at_most(self, number: int) -> Iterator[None]:
+        """Use no more BLAS threads than this; the numbers are restored in the end."""
+        user = object()
+        try:
+            with self._lock:
+                self._users[user] = number
+                if len(self._users) == 1:
+                    self._before = [(library, library.num_threads) for library in _libraries()]
+                self._apply()
+            yield
+        finally:  # even of a computation that was interrupted while it entered
+            with self._lock:
+                self._users.pop(user, None)
+                self._apply()
+                if not self._users:
+                    self._before = []
+
+    def _apply(self) -> None:
+        for library, before in self._before:
+            wanted = min([before, *self._users.values()])
+            if library.num_threads != wanted:
+                library.set_num_threads(wanted)
+
+
+threads_at_most = _Limit().at_most
+
+
+def threads_for(n_rows: int, n_columns: int) -> AbstractContextManager[None]:
+    """Use no more BLAS threads than passes over data of this size can share.
+
+    Within another computation this never raises the number: the lower limit holds.
+    """
+    return threads_at_most(max(1, int(n_rows * n_columns**2 / _WORK_OF_THREAD)))
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> tuple[Any, ...]:
+    """The BLAS libraries of this process; looking for them takes as long as a small fit."""
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)

@@ -21,7 +21,7 @@ from closefar.arrays import Array, FloatArray
 from closefar.errors import InvalidValueError, either
 
 __all__ = ["NOISES", "FlipRate", "HypSecant", "Laplace", "Logistic", "Noise", "NoiseConstants"]
-__all__ += ["Normal", "get_noise", "has_flips", "label_losses", "turned_round", "with_flips"]
+__all__ += ["Normal", "flip_mixture", "get_noise", "has_flips"]
 
 # One rate for both sides, or P(called far | close) and P(called close | far); these may be arrays, a number per pair.
 FlipRate = float | tuple[Any, Any]
@@ -54,7 +54,7 @@ class Noise(ABC):
     std : float
         The standard deviation.
     onnx_cdf : str
-        ONNX nodes that compute `cdf` from `margin`; they may use the constants of `closefar.model.exports`
+        ONNX nodes that compute `cdf` from `margin`; they may use the constants of `closefar.model.metric`
         and the parameters.  Without nodes the model can't be exported.  onnxruntime has no double
         kernels for Erf and Atan, so these use float32 (Cast to 1), with an error of 1e-7; everything
         else is double (11).
@@ -68,9 +68,6 @@ class Noise(ABC):
     @abstractmethod
     def _terms(self, margin: Array, order: int, xp: Any) -> tuple[Array, ...]:
         """-log CDF and its first `order` derivatives, exact in both tails."""
-
-    @abstractmethod
-    def _density(self, value: Array, xp: Any) -> Array: ...
 
     @abstractmethod
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
@@ -98,7 +95,9 @@ class Noise(ABC):
     def pdf(self, value: Array) -> Array:
         """Return the density at each value."""
         value = _as_array(value)
-        return self._density(value, array_namespace(value))
+        xp = array_namespace(value)
+        loss, slope = self._terms(-xp.abs(value), 1, xp)  # there, both are exact
+        return -slope * xp.exp(-loss)
 
     def constants(self, radius: float) -> NoiseConstants:
         """Return the paper's zeta, omega and T for margins up to `radius` = beta * F.
@@ -153,10 +152,6 @@ class Logistic(Noise):
         kept = -np.expm1(-width)
         return -np.log(kept), -tail / kept, tail / kept**2
 
-    def _density(self, value: Array, xp: Any) -> Array:
-        tail = xp.exp(-xp.abs(value))
-        return tail / (1.0 + tail) ** 2
-
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         return rng.logistic(size=size)
 
@@ -198,10 +193,6 @@ class Normal(Noise):
         series = _polynomial(self._SERIES, inverse_square)
         return loss, -hazard, xp.where(in_tail, 1.0 - inverse_square * series, curvature)
 
-    def _density(self, value: Array, xp: Any) -> Array:
-        value = _clipped(value, -1e3, 1e3, xp)  # the density is zero there, and the square does not overflow
-        return xp.exp(-0.5 * value * value) / math.sqrt(2.0 * math.pi)
-
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         return rng.standard_normal(size=size)
 
@@ -235,9 +226,6 @@ class Laplace(Noise):
         if order == 1:
             return loss, slope
         return loss, slope, xp.where(margin < 0, xp.zeros_like(odds), odds * (1.0 + odds))
-
-    def _density(self, value: Array, xp: Any) -> Array:
-        return 0.5 * xp.exp(-xp.abs(value))
 
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         return rng.laplace(size=size)
@@ -291,10 +279,6 @@ class HypSecant(Noise):
         right = hazard + 0.5 * math.pi * (1.0 - square) / (1.0 + square)
         return loss, -hazard, hazard * xp.where(positive, right, left)
 
-    def _density(self, value: Array, xp: Any) -> Array:
-        tail = xp.exp(-0.5 * math.pi * xp.abs(value))
-        return tail / (1.0 + tail * tail)
-
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         uniform = rng.uniform(size=size)
         return (2.0 / math.pi) * np.log(np.tan(0.5 * math.pi * np.clip(uniform, np.finfo(float).tiny, None)))
@@ -303,38 +287,23 @@ class HypSecant(Noise):
 NOISES: dict[str, Noise] = {noise.name: noise for noise in (Logistic(), Normal(), Laplace(), HypSecant())}
 
 
-def with_flips(probability: Array, flip_rate: FlipRate) -> Array:
-    """The probability of being called far, where `probability` is that of far without flips.
+def flip_mixture(flip_rate: Any, n_levels: int) -> tuple[list[Any], Any]:
+    """What flips add to the probability of each of K answers, and the share of it that they leave; rates may be arrays.
 
-    One rate q gives q + (1 - 2q) p, and the rates a of close and b of far pairs a + (1 - a - b) p.
+    One rate is the share of wrong answers among those drawn from all levels equally, of which rate / (K - 1) falls on
+    each.  Two rates, of close/far labels, are P(called far | close) and P(called close | far).  Answers to comparisons
+    are two levels.
     """
     if isinstance(flip_rate, tuple):
         of_close, of_far = flip_rate
-        return of_close + (1.0 - of_close - of_far) * probability
-    return flip_rate + (1.0 - 2.0 * flip_rate) * probability if flip_rate else probability
+        return [of_far, of_close], 1.0 - of_close - of_far
+    each = flip_rate / (n_levels - 1)
+    return [each] * n_levels, 1.0 - n_levels * each
 
 
 def has_flips(flip_rate: FlipRate) -> bool:
     """Whether some labels are flipped."""
     return any(flip_rate) if isinstance(flip_rate, tuple) else flip_rate > 0
-
-
-def turned_round(flip_rate: FlipRate) -> FlipRate:
-    """The flip rate for the probability of close instead of far."""
-    return flip_rate[::-1] if isinstance(flip_rate, tuple) else flip_rate
-
-
-def label_losses(noise: Noise, agreement: Array, flip_rate: FlipRate, is_far: Array = None) -> Array:
-    """-log P(label), where `agreement` is label times margin; with two flip rates, `is_far` says which apply."""
-    losses = noise.neg_log_cdf(agreement)
-    if isinstance(flip_rate, tuple):
-        xp = array_namespace(losses)
-        of_close, of_far = flip_rate
-        rate, share = xp.where(is_far, of_close, of_far) + 0.0 * losses, 1.0 - of_close - of_far + 0.0 * losses
-        flips = rate > 0.0  # without flips, the probability may be too small for a number
-        without = losses - xp.log(xp.where(flips, xp.ones_like(share), share))
-        return xp.where(flips, -xp.log(xp.where(flips, rate + share * xp.exp(-losses), xp.ones_like(rate))), without)
-    return -np.log(with_flips(np.exp(-losses), flip_rate)) if flip_rate else losses
 
 
 def get_noise(noise: str | Noise) -> Noise:

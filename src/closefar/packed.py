@@ -84,27 +84,19 @@ def packed_rotation(rotation: FloatArray) -> FloatArray:
 
 def form_gradients(left: FloatArray, right: FloatArray | None = None) -> FloatArray:
     """The derivative of x'My in packed M, for each row x of `left` and y of `right` (the same, if left out)."""
-    d = left.shape[1]
+    n, d = left.shape
     if right is None:
-        return _form_gradients(left.T, n_more=0)
+        gradients = np.empty((packed_size(d), n))  # those in one entry of M are side by side
+        fill_products(left.T, 1.0, out=gradients)
+        gradients *= weights(d)[:, None]
+        return gradients.T
     i, j = _indices(d)
     return 0.5 * weights(d) * (left[:, i] * right[:, j] + left[:, j] * right[:, i])
 
 
-def margin_gradients(columns: FloatArray, n_thresholds: int = 1) -> FloatArray:
-    """The derivative of z'Mz less all thresholds in (packed M, thresholds), a row for each column z."""
-    gradients = _form_gradients(columns, n_more=n_thresholds)
-    gradients[:, packed_size(len(columns)) :] = -1.0
-    return gradients
-
-
-def _form_gradients(columns: FloatArray, n_more: int) -> FloatArray:
-    """The derivative of z'Mz in packed M for each column z, and room for more; each parameter's are side by side."""
-    d, n = columns.shape
-    gradients = np.empty((packed_size(d) + n_more, n))
-    fill_products(columns, 1.0, out=gradients)
-    gradients[: packed_size(d)] *= weights(d)[:, None]
-    return gradients.T
+def margin_gradients(columns: FloatArray) -> FloatArray:
+    """The derivative of z'Mz less the threshold in (packed M, threshold), a row for each column z."""
+    return np.hstack([form_gradients(columns.T), np.full((columns.shape[1], 1), -1.0)])
 
 
 def fill_products(columns: Array, scale: Array, out: Array) -> None:

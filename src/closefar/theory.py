@@ -79,9 +79,8 @@ def sample_size(
     """
     _check_number("eps", eps, "the largest deviation of the loss that you accept, such as 0.01")
     if not (isinstance(delta, numbers.Real) and 0 < float(delta) < 1):
-        raise InvalidValueError(
-            "delta", "must lie between 0 and 1", delta, "It is the probability of failure; try 0.05."
-        )
+        remedy = "It is the probability of failure; try 0.05."
+        raise InvalidValueError("delta", "must lie between 0 and 1", delta, remedy)
     _check_columns(n_features)
     _check_number("max_eigenvalue", max_eigenvalue, "a bound on the eigenvalues of M")
     _check_number("max_squared_length", max_squared_length, "a bound on |z|^2")
@@ -274,11 +273,8 @@ def _change(first: Any, second: Any) -> tuple[FloatArray, float]:
 def _parameters(metric: Any) -> tuple[FloatArray, float]:
     if isinstance(metric, Metric):
         if metric.origin is not None:
-            raise ValueError(
-                "the metric must not have a learned origin; got one with an origin. Fit without "
-                + setting("fit_origin")
-                + "."
-            )
+            rule = "the metric must not have a learned origin; got one with an origin. Fit without "
+            raise ValueError(rule + setting("fit_origin") + ".")
         return metric.matrix, metric.known_threshold
     matrix, threshold = metric
     matrix = np.asarray(matrix, dtype=np.float64)

@@ -28,9 +28,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq, minimize
 
-from closefar.arrays import TURNED, BoolArray, FloatArray, IndexArray, to_numpy
-from closefar.fitting.problem import UnitFreeProblem, flipped_likelihood
+from closefar.arrays import TURNED, BoolArray, FloatArray, IndexArray, is_on_gpu, to_numpy
+from closefar.fitting.problem import UnitFreeProblem, flips_of
 from closefar.fitting.progress import display
 from closefar.fitting.result import Baseline, Choice, Tried
 from closefar.fitting.settings import CENTRES, Settings
@@ -43,11 +44,21 @@ from closefar.judgements import (
     sample_rows,
     variance_of_sum,
 )
-from closefar.model import Metric
-from closefar.model.thresholds import level_flips
-from closefar.noise import Noise, get_noise
+from closefar.model import Metric, Scores
+from closefar.noise import Noise, flip_mixture, get_noise
 from closefar.packed import packed_size
-from closefar.solve import Objective, Passes, State, interval_terms, psd_factor, solve_roughly, supervisor
+from closefar.rows import RowSource
+from closefar.solve import (
+    Ending,
+    Likelihood,
+    Problem,
+    State,
+    interval_terms,
+    mixed_terms,
+    psd_factor,
+    solve_roughly,
+    supervisor,
+)
 
 # The first alpha, times sqrt(d / n): the size of the largest eigenvalue of what noise alone adds to dR/dM.
 _FIRST_ALPHA = 0.4
@@ -69,6 +80,8 @@ _LEAST_FIRST = 1e-4
 # The power of the likelihood that weighs the values of alpha.  Folds share most of what they are fitted to, so held-out
 # losses vary more than their standard errors say.
 _TEMPERED = 0.3
+
+_MOST_HERE = 128  # of which products with these judgements take longer on a GPU
 
 # Judgements that are used for choosing: this many per parameter of M, within limits.
 _PER_PARAMETER, _FEWEST_USED, _MOST_USED = 40, 2000, 8000
@@ -114,8 +127,8 @@ _RATES, _FIRST_RATE, _FLIP_ROUNDS, _SAME_RATE = (0.02, 0.05, 0.1, 0.15, 0.2, 0.2
 _FEWEST_FOR_FLIPS, _EVIDENCE_OF_FLIPS = 25, 0.5  # held-out judgements, and nats
 _FEWEST_OTHERS = 5  # held-out judgements that are not the most frequent answer: of one answer, flips can't be told
 _EVIDENCE_OF_PLENTY = 3.0  # nats, without holding out: none of 240 simulated samples without flips reached them
+_COMPARED_TOL, _COMPARED_STEPS = 1e-2, 40  # relative to the objective: held-out losses then differ by far less
 _FLIPPED_TOL, _FLIPPED_STEPS = 3e-3, 25  # a likelihood that is not convex: steps shrink slowly
-_CALIBRATION_STEPS = 20  # of Newton, at most: they end earlier, by the slope
 _LARGEST_CHOSEN_RATE = 0.45  # at 0.5 answers say nothing
 _LEAST_CHOSEN_RATE = 0.005  # the mean of candidates is never zero; so few flips do not matter, and none are convex
 
@@ -132,36 +145,22 @@ class Chosen(NamedTuple):
     choice: Choice | None = None
     baseline: Baseline | None = None
 
-    def to_json(self, asked: Settings) -> dict[str, Any]:
-        """The settings that differ from those that were asked for, and how they were chosen."""
-        changed = {name: value for name, value in vars(self.settings).items() if value is not getattr(asked, name)}
-        if "noise" in changed:
-            changed["noise"] = get_noise(changed["noise"]).name
-        found: dict[str, Any] = {"settings": changed, "choice": self.choice and vars(self.choice)}
-        if self.baseline is not None:
-            metric = self.baseline.metric
-            plain = None if metric is None else (metric.factor.tolist(), metric.thresholds, metric.noise.name)
-            found["baseline"] = {**vars(self.baseline), "metric": plain}
-        return found
-
-    @classmethod
-    def from_json(cls, found: dict[str, Any], asked: Settings) -> Chosen:
-        lists = {name: tuple(value) for name, value in found["settings"].items() if isinstance(value, list)}
-        choice, baseline = found["choice"], found.get("baseline")
-        if choice is not None:
-            choice = Choice(**{**choice, "table": tuple(Tried(*row) for row in choice["table"])})
-        if baseline is not None:
-            plain = baseline["metric"]
-            baseline = Baseline(**{**baseline, "metric": None if plain is None else Metric.from_factor(*plain)})
-        return cls(asked.but(**found["settings"] | lists), None, choice, baseline)
-
 
 def choose_settings(judgements: Judgements, settings: Settings, groups: Any = None) -> Chosen:
     """Choose what the settings leave open, on judgements of positive weight."""
     if not settings.has_choice:
         return Chosen(settings)
     with display().stage("choosing the penalty on held-out judgements"):
-        found = _Search(judgements, settings, groups).run()
+        search = _Search(judgements, settings, groups)
+        best, centres = None, search.centres()
+        if search.splits:
+            try:
+                best = search.choose_prior(centres)
+                best = search.choose_rank(search.choose_flips(search.choose_noise(best)))
+                best = search.or_plain(best)
+            except _TimeOverError:
+                best = min(search.tried.values(), key=lambda each: each.loss)
+        found = search.without_folds(centres) if best is None else search.chosen(best)
     # The search is local, and takes comparisons beside pairs to be as noisy as these; the last fit is as asked for.
     kept = {name: getattr(settings, name) for name in ("device", "verbose", "max_time", "comparison_noise")}
     return found._replace(settings=found.settings.but(**kept))
@@ -170,48 +169,17 @@ def choose_settings(judgements: Judgements, settings: Settings, groups: Any = No
 # --------------------------------------------------------------------------------------- what judgements say
 
 
-class _Answers:
-    """Judgements as levels, each an interval between two thresholds; the margin of a comparison has no threshold."""
-
-    def __init__(self, judgements: Judgements) -> None:
-        self.codes = judgements.codes
-        self.n_thresholds = judgements.n_thresholds
-        self.n_margins = max(judgements.n_thresholds, 1)
-
-    def are_right(self, margins: FloatArray) -> BoolArray:
-        right: BoolArray = np.sum(margins >= 0.0, axis=1) == self.codes
-        return right
-
-    def floor(self, rate: float) -> tuple[float, float]:
-        """What flips add to each probability, and the share that is kept."""
-        each, rest = level_flips(rate, self.n_margins + 1)
-        return float(each), float(rest)
-
-    def features(self, margins: FloatArray, rows: BoolArray) -> list[FloatArray]:
-        """The derivative of each end of the interval of thresholds in (scale, shift of each threshold)."""
-        codes, margins = self.codes[rows], margins[rows]
-        found = []
-        for threshold in (codes - 1, codes):
-            at = np.flatnonzero((threshold >= 0) & (threshold < self.n_margins))
-            feature = np.zeros((len(codes), 1 + self.n_thresholds))
-            feature[at, 0] = margins[at, threshold[at]]
-            if self.n_thresholds > 0:
-                feature[at, 1 + threshold[at]] = -1.0
-            found.append(feature)
-        return found
-
-    def losses(self, ends: list[FloatArray], rows: BoolArray, noise: Noise, order: int) -> tuple[Any, ...]:
-        """The loss given each end, its first derivatives in them, and (i, j, second derivative) of each two."""
-        codes = self.codes[rows]
-        # Thresholds of levels that a fold has none of may be equal, or cross when they are moved.
-        apart = np.minimum(ends[1], ends[0] - 1e-6 * (1.0 + np.abs(ends[0])))
-        has_low, has_up = codes > 0, codes < self.n_margins
-        low = np.where(has_low, ends[0], np.inf)
-        up = np.where(has_up, np.where(has_low, apart, ends[1]), -np.inf)
-        found = interval_terms(noise, low, up, max(order, 1))
-        if order == 0:
-            return (found.loss,)
-        return (found.loss, [-found.low, -found.up], [(0, 0, found.low_low), (0, 1, found.low_up), (1, 1, found.up_up)])
+def _terms(noise: Noise, margins: FloatArray, codes: IndexArray, flip_rate: float) -> tuple[FloatArray, FloatArray]:
+    """-log P of each answer, given its margin from each threshold, and the derivative in each of these margins."""
+    (floor, *_), kept = flip_mixture(flip_rate, margins.shape[1] + 1)
+    # Thresholds of levels that a fold has none of may be equal, or cross when they are moved.
+    lower = np.minimum(margins[:, 1:], margins[:, :-1] - 1e-6 * (1.0 + np.abs(margins[:, :-1])))
+    ends = np.pad(np.hstack([margins[:, :1], lower]), ((0, 0), (1, 1)), constant_values=(np.inf, -np.inf))
+    here = np.arange(len(codes))
+    found = mixed_terms(interval_terms(noise, ends[here, codes], ends[here, codes + 1], 1), floor, kept)
+    slopes = np.zeros_like(ends)
+    slopes[here, codes], slopes[here, codes + 1] = -found.low, -found.up
+    return found.loss, slopes[:, 1:-1]
 
 
 class _Calibration(NamedTuple):
@@ -219,6 +187,11 @@ class _Calibration(NamedTuple):
 
     scale: float = 1.0
     shifts: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, x: FloatArray) -> _Calibration:
+        """That of the logarithm of a scale, and of shifts."""
+        return cls(math.exp(x[0]), tuple(x[1:].tolist()))
 
     def applied(self, margins: FloatArray) -> FloatArray:
         return self.scale * margins - (np.array(self.shifts) if self.shifts else 0.0)
@@ -334,17 +307,17 @@ class _Space:
         self.prepared = UnitFreeProblem.of(judgements, settings, finds_null=False)
         self.lengths = None if self.prepared.centre is None else to_numpy(self.prepared.lengths)
         self._splits = splits
-        self._parts: dict[str, list[Objective]] = {}
+        self._parts: dict[str, list[tuple[RowSource, Likelihood]]] = {}
 
-    def objectives(self, noise: Noise) -> list[Objective]:
-        """The risk of what each fold is fitted to."""
+    def parts(self, noise: Noise) -> list[tuple[RowSource, Likelihood]]:
+        """The rows that each fold is fitted to, and their likelihood."""
         if noise.name not in self._parts:
             rows, likelihood = self.prepared.rows, self.prepared.likelihood(noise)
             compared = np.arange(len(self.judgements), rows.n_rows)  # comparisons beside pairs are never held out
             parts = []
             for train, _ in self._splits:
                 part, arrays = rows.take(np.append(train, compared), *likelihood.row_arrays)
-                parts.append(Objective(part, likelihood.of_sample(part, arrays), Passes()))
+                parts.append((part, likelihood.of_rows(arrays, part.total(arrays[1]))))
             self._parts[noise.name] = parts
         return self._parts[noise.name]
 
@@ -355,20 +328,17 @@ class _Space:
 
     def largest_alpha(self, noise: Noise, flip_rate: float = 0.0) -> float:
         """The alpha from which on nothing but the centre is left."""
-        settings, likelihood = self.settings.but(alpha=1.0, flip_rate=flip_rate), self.prepared.likelihood(noise)
-        objective = Objective(self.prepared.rows, likelihood, Passes())
-        flipped = flipped_likelihood(likelihood, settings, 1.0)
-        objective = objective if flipped is None else objective.with_likelihood(flipped)
-        problem = settings.options.problem(objective)
-        squared = objective.squared_distances(np.zeros((self.prepared.rows.n_columns, 0)))
+        settings = self.settings.but(alpha=1.0, flip_rate=flip_rate)
+        likelihood = self.prepared.likelihood(noise, flips=flips_of(settings, self.judgements))
+        problem = settings.problem(self.prepared.rows, likelihood)
+        squared = problem.squared_distances(np.zeros((self.prepared.rows.n_columns, 0)))
         _, evaluation = problem.minimise_threshold(squared, np.ones_like(likelihood.least), 1e-6)
         core = problem.cone.core
-        return max(-float(np.linalg.eigvalsh(objective.gradient(evaluation)[core, core])[0]), _NOTHING_LEFT)
+        return max(-float(np.linalg.eigvalsh(problem.outer(evaluation.margin_gradient)[core, core])[0]), _NOTHING_LEFT)
 
     def squared(self, state: State) -> FloatArray:
         """The squared distance of each judgement, the centre included."""
-        factor = psd_factor(state.matrix) if state.factor is None else state.factor
-        squared = to_numpy(self.prepared.rows.squared_distances(factor))[: len(self.judgements)]
+        squared = to_numpy(self.prepared.rows.squared_distances(_factor_of(state)))[: len(self.judgements)]
         return squared if self.lengths is None else squared + state.thresholds[-1] * self.lengths[: len(squared)]
 
     def metric(self, state: State, noise: Noise) -> Metric | None:
@@ -376,9 +346,8 @@ class _Space:
         coordinates = self.prepared.coordinates
         if coordinates.has_constant:
             return None
-        factor = psd_factor(state.matrix) if state.factor is None else state.factor
         multiple = 0.0 if self.lengths is None else float(state.thresholds[-1])
-        whole = self.prepared.whole_factor(factor, multiple)
+        whole = self.prepared.whole_factor(_factor_of(state), multiple)
         thresholds = state.thresholds[: self.judgements.n_thresholds]
         return Metric.from_factor(coordinates.to_units(whole), thresholds, noise)
 
@@ -401,6 +370,9 @@ class _Search:
             where = np.union1d(where, rare[:_MOST_USED])
             used = gathered.take(where).in_numpy()
         self.n_judgements, self.judgements = n, replace(used, annotators=None)
+        # Products of many columns are faster on the GPU that has the data.
+        is_placed = used.comparisons is None and used.n_columns > _MOST_HERE and is_on_gpu(gathered.data)
+        self.placed = self.judgements.with_data(gathered.take(where).data) if is_placed else self.judgements
         self.n = effective_number(np.asarray(used.weights))
         self.settings = settings.but(
             price=_PRICE / self.n,
@@ -416,7 +388,8 @@ class _Search:
             ids, by = numbered[where], "points" if np.ndim(groups) == 2 else "groups"
         self.ids: Any = None if ids is None else _by_appearance(_turned(ids, used))
         # The points of all judgements, and the share of them that the sample has.
-        self.n_points, self.share_of_points = _count_points(self.ids, len(used) / n)
+        self.share = len(used) / n
+        self.n_points, self.share_of_points = _count_points(self.ids, self.share)
         # So many judgements that a penalty hardly matters, and choosing must not take longer than the fit.
         self.has_plenty = min(n, self.n_points) >= _PLENTY * packed_size(judgements.n_columns)
         is_quick = self.has_plenty and not (settings.chooses_rank or settings.noise == "auto")
@@ -424,7 +397,6 @@ class _Search:
         n_tested = np.cumsum([len(test) for _, test in splits])
         enough = _ENOUGH_OF_PLENTY if is_quick else _ENOUGH_HELD_OUT
         self.splits = splits[: int(np.searchsorted(n_tested, enough)) + 1]
-        self.answers = _Answers(self.judgements)
         self.weights = used.weights / used.weights.sum()
         self.times = np.zeros(len(used), dtype=np.intp)  # that each is held out
         for _, test in self.splits:
@@ -432,6 +404,15 @@ class _Search:
         self.tested = self.times > 0
         tested = self.weights[self.tested]
         self.shares = tested / tested.sum()  # the weights of what is held out, summing to one
+        rate, rank = settings.flip_rate, None if settings.chooses_rank else settings.known_rank
+        # What is set; two flip rates as their mean.
+        self.asked = _Candidate(
+            prior="zero",
+            alpha=None if settings.chooses_alpha else settings.known_alpha,
+            flip_rate=0.0 if isinstance(rate, str) else float(np.mean(rate)),
+            rank=rank,
+            noise="logistic" if settings.noise == "auto" else settings.candidates[0].name,
+        )
         self.tried: dict[_Candidate, _HeldOut] = {}
         self._spaces: dict[str, _Space] = {}
 
@@ -446,7 +427,7 @@ class _Search:
                 flip_rate=0.0,
                 noise="logistic",
             )
-            self._spaces[prior] = _Space(self.judgements, settings, self.splits)
+            self._spaces[prior] = _Space(self.placed, settings, self.splits)
         return self._spaces[prior]
 
     def attempt(self, candidate: _Candidate, near: _HeldOut | None = None) -> _HeldOut:
@@ -456,11 +437,24 @@ class _Search:
         if candidate.alpha is not None and supervisor().is_over:
             raise _TimeOverError
         space, noise = self.space(candidate.prior), get_noise(candidate.noise)
-        margins = np.zeros((len(self.judgements), self.answers.n_margins))
+        margins = np.zeros((len(self.judgements), max(self.judgements.n_thresholds, 1)))
         states: list[State] = []
-        for number, (objective, (train, test)) in enumerate(zip(space.objectives(noise), self.splits, strict=True)):
+        for number, (part, (train, test)) in enumerate(zip(space.parts(noise), self.splits, strict=True)):
             start = None if near is None or not near.states else near.states[number]
-            state = self._solve(space, objective, candidate, len(train), start)
+            if candidate.alpha is None:
+                state = _plain_state(space.settings.problem(*part))
+            else:
+                # The noise of fewer judgements needs a larger penalty.
+                alpha = candidate.alpha * math.sqrt(len(self.judgements) / len(train))
+                settings = space.settings.but(alpha=alpha, flip_rate=candidate.flip_rate, rank=candidate.rank)
+                rows, likelihood = part
+                flips = flips_of(settings, self.judgements)
+                problem, effort = settings.problem(rows, likelihood.with_flips(flips)), (_COMPARED_TOL, _COMPARED_STEPS)
+                tol, n_steps = effort if flips is None else (_FLIPPED_TOL, _FLIPPED_STEPS)
+                run = solve_roughly(problem, candidate.rank, start, tol=tol, n_steps=n_steps)
+                if run.ending is Ending.INTERRUPTED:  # there is no result yet
+                    raise KeyboardInterrupt
+                state = run.state
             states.append(state)
             squared, thresholds = space.squared(state), state.thresholds[: self.judgements.n_thresholds]
             margins[test] += squared[test, None] - (thresholds if len(thresholds) else 0.0)
@@ -469,25 +463,6 @@ class _Search:
         self.tried[candidate] = found
         return found
 
-    def _solve(
-        self, space: _Space, objective: Objective, candidate: _Candidate, n_train: int, start: State | None
-    ) -> State:
-        if candidate.alpha is None:
-            problem = space.settings.options.problem(objective)
-            nothing = np.zeros((objective.n_directions, 0))
-            squared = objective.squared_distances(nothing)
-            least = objective.likelihood.least
-            thresholds, _ = problem.minimise_threshold(squared, np.ones_like(least), 1e-9)
-            return State.at(nothing @ nothing.T, *thresholds)
-        # The noise of fewer judgements needs a larger penalty.
-        alpha = candidate.alpha * math.sqrt(len(self.judgements) / n_train)
-        settings = space.settings.but(alpha=alpha, flip_rate=candidate.flip_rate, rank=candidate.rank)
-        flipped = flipped_likelihood(objective.likelihood, settings, 1.0)
-        if flipped is None:
-            return solve_roughly(objective, settings.options, start)
-        objective = objective.with_likelihood(flipped)
-        return solve_roughly(objective, settings.options, start, tol=_FLIPPED_TOL, n_steps=_FLIPPED_STEPS)
-
     def _judge(self, candidate: _Candidate, margins: FloatArray, states: tuple[State, ...]) -> _HeldOut:
         noise, rate = get_noise(candidate.noise), candidate.flip_rate
         calibration = _Calibration()
@@ -495,18 +470,15 @@ class _Search:
             calibration, _ = self.calibrate(margins, noise, rate)
         calibrated, losses = calibration.applied(margins), np.full(len(margins), np.nan)
         losses[self.tested] = self._losses(calibrated, noise, rate)
-        accuracy = float(self.shares @ self.answers.are_right(calibrated)[self.tested])
+        are_right = np.sum(calibrated >= 0.0, axis=1) == self.judgements.codes
+        accuracy = float(self.shares @ are_right[self.tested])
         return _HeldOut(
             candidate, margins, calibration, losses, float(self.shares @ losses[self.tested]), accuracy, states
         )
 
     def _losses(self, margins: FloatArray, noise: Noise, rate: float) -> FloatArray:
         """-log P of each held-out judgement."""
-        identity = np.eye(1, 1 + self.answers.n_thresholds)[0]
-        ends = [each @ identity for each in self.answers.features(margins, self.tested)]
-        loss: FloatArray = self.answers.losses(ends, self.tested, noise, 0)[0]
-        floor, kept = self.answers.floor(rate)
-        return loss if rate == 0.0 else -np.log(floor + kept * np.exp(-loss))
+        return _terms(noise, margins[self.tested], self.judgements.codes[self.tested], rate)[0]
 
     def calibrate(
         self,
@@ -523,58 +495,28 @@ class _Search:
         A penalty shrinks distances and leaves the thresholds free.  Those that suit shrunken probabilities best are
         near the mean of the squared distances, and classify badly if some are much longer than others.
         """
-        answers, (scale_prior, shift_prior) = self.answers, prior
         rows = self.tested if rows is None else rows
+        margins, codes, n_shifts = margins[rows], self.judgements.codes[rows], self.judgements.n_thresholds
         shares = self.weights[rows] / self.weights[rows].sum()
-        features, n = answers.features(margins, rows), 1 + answers.n_thresholds
-        floor, kept = answers.floor(rate)
-        precision = np.append(scale_prior**-2, np.full(n - 1, shift_prior**-2)) / effective_number(shares)
+        precision = np.repeat(np.array(prior) ** -2.0, [1, n_shifts]) / effective_number(shares)
+
+        def at(calibration: _Calibration, rate: float) -> tuple[FloatArray, FloatArray]:
+            """The loss of each judgement, with its derivatives in the logarithm of the scale and in the shifts."""
+            loss, slopes = _terms(noise, calibration.applied(margins), codes, rate)
+            return loss, np.column_stack([calibration.scale * np.sum(slopes * margins, axis=1), -slopes[:, :n_shifts]])
+
         if self.ids is not None:  # dependent margins are weaker evidence against the priors
-            precision *= self._design_effect_of_margins(features, shares, noise, rows)
+            columns = (at(_Calibration(), 0.0)[1] * shares[:, None]).T
+            effects = self._design_effects((column - column.sum() * shares for column in columns), rows)
+            precision *= max(effects, default=1.0)
 
-        def at(x: FloatArray) -> tuple[float, float, Any, Any, FloatArray]:
-            loss, first, second = answers.losses([each @ x for each in features], rows, noise, 2)
-            weights = shares
-            if rate > 0.0:
-                right = np.exp(-loss)
-                probability = floor + kept * right
-                loss, weights = -np.log(probability), shares * kept * right / probability
-            from_prior = np.append(math.log(x[0]), x[1:])
-            risk = float(shares @ loss)
-            return risk + 0.5 * float(precision @ from_prior**2), risk, first, second, weights
+        def risk(x: FloatArray) -> tuple[float, FloatArray]:
+            loss, slopes = at(_Calibration.of(x), rate)
+            return float(shares @ loss + 0.5 * precision @ x**2), shares @ slopes + precision * x
 
-        x = np.eye(1, n)[0]
-        value, risk, first, second, weights = at(x)
-        for _ in range(_CALIBRATION_STEPS):
-            gradient = precision * np.append(math.log(x[0]) / x[0], x[1:])
-            gradient += sum(each.T @ (weights * slope) for each, slope in zip(features, first, strict=True))
-            hessian = np.diag(precision * np.append(x[0] ** -2, np.ones(n - 1)))
-            for i, j, bend in second:
-                part = features[i].T @ (features[j] * (weights * bend)[:, None])
-                hessian += part if i == j else part + part.T
-            step = -np.linalg.solve(hessian + 1e-12 * np.trace(hessian) * np.eye(n), gradient)
-            if not -float(gradient @ step) >= 1e-8:
-                break
-            length = min(1.0, 0.9 * x[0] / max(-float(step[0]), 1e-300))
-            while length > 1e-3:
-                moved = x + length * step
-                there = at(moved)
-                if there[0] < value:
-                    break
-                length *= 0.3
-            else:
-                break
-            x, (value, risk, first, second, weights) = moved, there
-        return _Calibration(float(x[0]), tuple(x[1:].tolist())), risk
-
-    def _design_effect_of_margins(
-        self, features: list[FloatArray], shares: FloatArray, noise: Noise, rows: BoolArray
-    ) -> float:
-        """How many margins say as much about their calibration as one that shares no point with others."""
-        identity = np.eye(1, features[0].shape[1])[0]
-        _, first, _ = self.answers.losses([each @ identity for each in features], rows, noise, 2)
-        scores = np.asarray(sum(each * (shares * slope)[:, None] for each, slope in zip(features, first, strict=True)))
-        return max(self._design_effects((column - column.sum() * shares for column in scores.T), rows), default=1.0)
+        start, exactly = np.zeros(1 + n_shifts), {"ftol": 1e-13, "gtol": 1e-7}
+        found = _Calibration.of(minimize(risk, start, jac=True, method="L-BFGS-B", options=exactly).x)
+        return found, float(shares @ at(found, rate)[0])
 
     def _design_effects(self, deviations: Iterable[FloatArray], rows: BoolArray) -> list[float]:
         """How many times as large the variance of each sum is as if judgements shared no points."""
@@ -599,30 +541,16 @@ class _Search:
 
     # ------------------------------------------------------------------ the order of candidates
 
-    def run(self) -> Chosen:
-        """Try candidates in turn, and return the settings for all judgements."""
-        settings = self.settings
-        centre = self._centres()
-        if not self.splits:
-            return self._without_folds(centre)
-        best: _HeldOut | None = None
-        try:
-            best = self._choose_prior(centre)
-            best = self._choose_noise(best)
-            if isinstance(settings.flip_rate, str):
-                best = self._choose_flips(best)
-            best = self._choose_rank(best)
-            may_be_plain = self._may_be_centred and settings.chooses_alpha
-            # Contradictory answers may leave nothing of M with any penalty.
-            noise, is_zero = get_noise(best.candidate.noise), best.candidate.prior == "zero"
-            is_left = not is_zero or self.space("zero").largest_alpha(noise) > _NOTHING_LEFT
-            is_better = is_left and self.is_clearly_better(best, self.plain, self._caution)
-            best = self.plain if may_be_plain and not is_better else best
-        except _TimeOverError:
-            best = min(self.tried.values(), key=lambda each: each.loss)
-        return self._chosen(best)
+    def or_plain(self, best: _HeldOut) -> _HeldOut:
+        """The best candidate, or the plain distance where that is not clearly worse."""
+        may_be_plain = self._may_be_centred and self.settings.chooses_alpha
+        # Contradictory answers may leave nothing of M with any penalty.
+        noise, is_zero = get_noise(best.candidate.noise), best.candidate.prior == "zero"
+        is_left = not is_zero or self.space("zero").largest_alpha(noise) > _NOTHING_LEFT
+        is_better = is_left and self.is_clearly_better(best, self.plain, self._caution)
+        return self.plain if may_be_plain and not is_better else best
 
-    def _centres(self) -> list[str]:
+    def centres(self) -> list[str]:
         """The centres to compare with, the usual one first."""
         prior = self.settings.prior
         if isinstance(prior, Metric):
@@ -647,28 +575,28 @@ class _Search:
         """Whether the plain distance is a good guess: it was asked for, or is of columns with one unit."""
         return not self.settings.prior_is("auto") or self._has_one_unit
 
-    def _choose_prior(self, centres: list[str]) -> _HeldOut:
+    def choose_prior(self, centres: list[str]) -> _HeldOut:
         """The best penalty, or the plain distance."""
-        noise = self._first_noise()
-        centres = centres[:1] if self.has_plenty else centres
-        self.plain, *others = (self.attempt(_Candidate(name, None, self._set_rate, noise=noise)) for name in centres)
-        for other in others:
+        first, *others = centres[:1] if self.has_plenty else centres
+        self.plain = self.attempt(self.asked._replace(prior=first, alpha=None, rank=None))
+        for name in others:
+            other = self.attempt(self.plain.candidate._replace(prior=name))
             self.plain = other if self.is_clearly_better(other, self.plain) else self.plain
         if self.settings.alpha == 0:
-            return self.attempt(_Candidate("zero", 0.0, self._set_rate, self._set_rank, noise))
+            return self.attempt(self.asked)
         # Of fewer points than columns, zero would leave most directions of new points out of the distance.
         has_span = self.n_points >= self.judgements.n_columns
         may_be_zero = self.settings.prior_is("zero") or (self.settings.prior_is("auto") and has_span)
         centre = self.plain.candidate.prior
         if not self._may_be_centred or (may_be_zero and self.has_plenty):
-            best = self._follow(self._begin("zero", noise))
+            best = self._follow(self._begin("zero"))
             if self.has_plenty and self.settings.chooses_alpha:
                 # Directions in which nearly collinear columns hardly vary may matter, where a penalty is largest.
                 assert best.candidate.alpha is not None
                 free = self.attempt(best.candidate._replace(alpha=_NEARLY_FREE * best.candidate.alpha), best)
                 best = free if self.is_clearly_better(free, best, 1.0) else best
             return best
-        centred = self._begin(centre, noise)
+        centred = self._begin(centre)
         if not may_be_zero:
             return self._follow(centred)
         zero = self.attempt(centred.candidate._replace(prior="zero"))
@@ -677,9 +605,9 @@ class _Search:
             starts_centred = is_few or centred.loss < zero.loss
         else:
             starts_centred = self.is_clearly_better(centred, zero, _BETTER_CENTRE)
-        first, other = (centred, zero) if starts_centred else (zero, centred)
-        best = self._follow(first)
-        if not self.is_clearly_better(first, other):
+        begun, other = (centred, zero) if starts_centred else (zero, centred)
+        best = self._follow(begun)
+        if not self.is_clearly_better(begun, other):
             # Another centre counts the columns differently, which may matter more than alpha.
             other = self.attempt(best.candidate._replace(prior=other.candidate.prior), other)
             best = self._follow(other) if self.is_clearly_better(other, best, 1.0) else best
@@ -702,64 +630,46 @@ class _Search:
         """Without a penalty, likelihoods can be compared instead."""
         return self.settings.noise == "auto" and self.settings.alpha != 0
 
-    def _first_noise(self) -> str:
-        return "logistic" if self.settings.noise == "auto" else self.settings.candidates[0].name
-
-    def _begin(self, prior: str, noise: str) -> _HeldOut:
+    def _begin(self, prior: str) -> _HeldOut:
         """The first candidate of a path of alpha, or the only one."""
-        if not self.settings.chooses_alpha:
-            return self.attempt(_Candidate(prior, self.settings.known_alpha, self._set_rate, self._set_rank, noise))
-        space = self.space(prior)
-        first = _FIRST_ALPHA * math.sqrt(space.n_varying / self.n)
-        if self.has_plenty:
-            first /= _LONG_ALPHA_FACTOR
-        else:
-            first = min(first, max(space.largest_alpha(get_noise(noise)) / 4.0, _LEAST_FIRST))
-        return self.attempt(_Candidate(prior, first, self._set_rate, self._set_rank, noise))
+        space, first = self.space(prior), self.asked.alpha
+        if first is None:
+            first = _FIRST_ALPHA * math.sqrt(space.n_varying / self.n)
+            if self.has_plenty:
+                first /= _LONG_ALPHA_FACTOR
+            else:
+                first = min(first, max(space.largest_alpha(get_noise(self.asked.noise)) / 4.0, _LEAST_FIRST))
+        return self.attempt(self.asked._replace(prior=prior, alpha=first))
 
-    @property
-    def _set_rate(self) -> float:
-        """The flip rate, if it is set: two of them as their mean."""
-        rate = self.settings.flip_rate
-        return 0.0 if isinstance(rate, str) else float(np.mean(rate))
-
-    @property
-    def _set_rank(self) -> int | None:
-        """The largest rank, if it is not to be chosen."""
-        return None if self.settings.chooses_rank else self.settings.known_rank
-
-    def _follow(self, begin: _HeldOut) -> _HeldOut:
-        """Follow the path of alpha down as long as the held-out loss falls or, if it does not, up.
+    def _follow(self, begin: _HeldOut, *, turns: bool = True) -> _HeldOut:
+        """Follow the path of alpha down as long as the held-out loss falls or, if it `turns` and does not, up.
 
         Plenty of judgements need no larger one.
         """
-        if not self.settings.chooses_alpha:
-            return begin
-        best = self._descend(begin, -1)
-        return best if best is not begin or self.has_plenty else self._descend(begin, 1)
-
-    def _descend(self, begin: _HeldOut, sign: int) -> _HeldOut:
-        """The best of smaller and smaller alphas (sign -1), or of larger ones, as long as they are better."""
-        best = last = begin
-        worth = _WORTH_LOSING if sign > 0 and begin.candidate.prior == "zero" else _WORTH_A_STEP
-        nats, less = _NATS_OF_A_STEP / self.n_tested, _LESS if self.has_plenty else 1.0
-        for number in range(_MOST_ALPHA_STEPS):
-            assert last.candidate.alpha is not None
-            factor = (_ALPHA_FACTOR if number < _SHORT_ALPHA_STEPS else _LONG_ALPHA_FACTOR) ** sign
-            last = self.attempt(last.candidate._replace(alpha=factor * last.candidate.alpha), last)
-            gain, error = self.compare(best, last)
-            if gain <= less * max(worth * error, nats):
+        best, nats = begin, _NATS_OF_A_STEP / self.n_tested
+        signs = (-1, 1) if turns and not self.has_plenty else (-1,)
+        for sign in signs if self.settings.chooses_alpha else ():
+            if best is not begin:
                 break
-            best = last
+            last = begin
+            worth = _WORTH_LOSING if sign > 0 and begin.candidate.prior == "zero" else _WORTH_A_STEP
+            for number in range(_MOST_ALPHA_STEPS):
+                assert last.candidate.alpha is not None
+                factor = (_ALPHA_FACTOR if number < _SHORT_ALPHA_STEPS else _LONG_ALPHA_FACTOR) ** sign
+                last = self.attempt(last.candidate._replace(alpha=factor * last.candidate.alpha), last)
+                gain, error = self.compare(best, last)
+                if gain <= (_LESS if self.has_plenty else 1.0) * max(worth * error, nats):
+                    break
+                best = last
         return best
 
-    def _choose_noise(self, best: _HeldOut) -> _HeldOut:
+    def choose_noise(self, best: _HeldOut) -> _HeldOut:
         if not self._chooses_noise:
             return best
         others = [self.attempt(best.candidate._replace(noise=each.name), best) for each in self.settings.candidates]
         return min(others, key=lambda each: each.loss)
 
-    def _choose_flips(self, best: _HeldOut) -> _HeldOut:
+    def choose_flips(self, best: _HeldOut) -> _HeldOut:
         """The rate that held-out margins suggest, with smaller and smaller alphas as long as that helps; and again.
 
         With flips, labels that contradict the others pull less, so that a smaller alpha is better; and its margins
@@ -768,6 +678,7 @@ class _Search:
         codes = self.judgements.codes[self.tested]
         n_others = len(codes) - np.bincount(codes).max()
         is_told = self.judgements.kind is Kind.COMPARISONS or n_others >= _FEWEST_OTHERS
+        is_told = is_told and isinstance(self.settings.flip_rate, str)
         if best.candidate.alpha is None or self.n_tested < _FEWEST_FOR_FLIPS or not is_told:
             return best
         if self.has_plenty:
@@ -779,7 +690,7 @@ class _Search:
                 break
             found = self.attempt(best.candidate._replace(flip_rate=rate), best)
             if self.settings.chooses_alpha and not self.is_clearly_better(best, found):
-                found = self._descend(found, -1)
+                found = self._follow(found, turns=False)
             if (best.loss - found.loss) * self.n_tested < _EVIDENCE_OF_FLIPS:
                 break
             best = found
@@ -795,7 +706,7 @@ class _Search:
         if gain * self.n < _EVIDENCE_OF_PLENTY:
             return best
         found = self.attempt(best.candidate._replace(flip_rate=rate), best)
-        found = self._descend(found, -1) if self.settings.chooses_alpha else found
+        found = self._follow(found, turns=False)
         return best if self.is_clearly_better(best, found, 1.0) else found
 
     def _suspected_rate(
@@ -812,30 +723,11 @@ class _Search:
                 break
         return found, without - lowest
 
-    def _best_rate(self, right: FloatArray) -> float:
-        """The likeliest flip rate, given the probability of each answer without flips: concave in it."""
-        low, high = 0.0, _LARGEST_CHOSEN_RATE
-        unit_floor, unit_kept = self.answers.floor(1e-6)
-        slope_floor, slope_kept = unit_floor / 1e-6, (unit_kept - 1.0) / 1e-6  # both are linear in the rate
-
-        def slope(rate: float) -> float:
-            floor, kept = self.answers.floor(rate)
-            return float(self.shares @ ((slope_floor + slope_kept * right) / (floor + kept * right + 1e-300)))
-
-        if slope(0.0) <= 0.0:
-            return 0.0
-        if slope(high) >= 0.0:
-            return high
-        for _ in range(20):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if slope(middle) > 0.0 else (low, middle)
-        return 0.5 * (low + high)
-
-    def _choose_rank(self, best: _HeldOut) -> _HeldOut:
+    def choose_rank(self, best: _HeldOut) -> _HeldOut:
         """The smallest rank whose loss is within a standard error of the lowest."""
         if not self.settings.chooses_rank:
             return best
-        largest = max(_rank_of(state) for state in best.states)
+        largest = max(_factor_of(state).shape[1] for state in best.states)
         ranks = [k for k in (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32, 40, 50, 64) if k < largest]
         limited = [self.attempt(best.candidate._replace(rank=k), best) for k in ranks]
         lowest = min([*limited, best], key=lambda each: each.loss)
@@ -847,7 +739,7 @@ class _Search:
 
     # ------------------------------------------------------------------ the result
 
-    def _chosen(self, best: _HeldOut) -> Chosen:
+    def chosen(self, best: _HeldOut) -> Chosen:
         """The mean of all candidates that are like the best one, weighted by their held-out likelihood."""
         candidate, settings = best.candidate, self.settings
         is_plain = candidate.alpha is None
@@ -862,8 +754,8 @@ class _Search:
         has_plenty_of_flips = self.has_plenty and candidate.flip_rate > 0.0
         is_set = not isinstance(settings.flip_rate, str)
         refined = candidate.flip_rate if has_plenty_of_flips else rate
-        if not (is_set or is_plain or has_plenty_of_flips or rate == 0.0):
-            refined = self._refined_rate(best, rate)
+        if candidate.flip_rate > 0.0 and not (is_set or is_plain or has_plenty_of_flips):
+            refined = self._best_rate(best) * min(rate / candidate.flip_rate, 1.0)  # the weight of those with flips
         refined = refined if refined >= _LEAST_CHOSEN_RATE else 0.0
         assert alpha is not None
         if settings.chooses_alpha and candidate.prior == "zero":
@@ -875,15 +767,10 @@ class _Search:
         # Rates that are estimated together with M are not those that margins would be calibrated for.
         if settings.chooses_alpha and not (is_plain or self.has_plenty or isinstance(flips, str | tuple)):
             calibration = self.calibrate(best.margins, noise, refined)[0].thinned(self._thinned)
-        share = len(self.judgements) / self.n_judgements
-        is_slight = self.has_plenty and settings.chooses_alpha and share <= _SLIGHT_SHARE
-        known = settings.but(
-            price=settings.price * self._thinned if settings.chooses_alpha else 0.0,
-            alpha=alpha if is_plain or not settings.chooses_alpha else alpha * self._thinned,
-            prior=settings.prior if candidate.prior == "metric" else candidate.prior,
-            flip_rate=flips,
-            rank=candidate.rank if settings.chooses_rank else settings.rank,
-            noise=noise if self._chooses_noise else settings.noise,
+        is_slight = self.has_plenty and settings.chooses_alpha and self.share <= _SLIGHT_SHARE
+        known = self._known(
+            candidate._replace(alpha=alpha if is_plain or not settings.chooses_alpha else alpha * self._thinned),
+            flips,
             scale=calibration.scale,
             shifts=calibration.shifts,
             whitens=is_slight and candidate.prior == "zero",
@@ -893,7 +780,20 @@ class _Search:
             start = self.space("zero").metric(best.states[0], noise)
         elif is_plain and candidate.prior in CENTRES:
             start = self._plain_metric
-        return Chosen(known, start, self._told(best, known, refined), self._baseline(best, refined))
+        return Chosen(known, start, self._told(candidate, known, refined), self._baseline(best, refined))
+
+    def _known(self, candidate: _Candidate, flips: Any, **more: Any) -> Settings:
+        """The settings, with what a candidate has in place of what was to be chosen."""
+        settings = self.settings
+        return settings.but(
+            price=settings.price * self._thinned if settings.chooses_alpha else 0.0,
+            alpha=candidate.alpha,
+            prior=candidate.prior if settings.prior_is("auto") else settings.prior,
+            flip_rate=flips,
+            rank=candidate.rank if settings.chooses_rank else settings.rank,
+            noise=get_noise(candidate.noise) if self._chooses_noise else settings.noise,
+            **more,
+        )
 
     @property
     def _thinned(self) -> float:
@@ -902,8 +802,7 @@ class _Search:
         Beyond the sample it falls as 1 / n, and of plenty of judgements, where it could only do harm, faster.  More
         judgements of the same points say less: with them it falls as 1 / sqrt(n).
         """
-        share = len(self.judgements) / self.n_judgements
-        return float(share**3 if self.has_plenty else math.sqrt(share * self.share_of_points))
+        return float(self.share**3 if self.has_plenty else math.sqrt(self.share * self.share_of_points))
 
     def _mean_of(self, best: _HeldOut) -> tuple[float, float]:
         chosen = best.candidate
@@ -913,45 +812,49 @@ class _Search:
             if each.candidate.alpha is not None
             and each.candidate._replace(alpha=0.0, flip_rate=0.0) == chosen._replace(alpha=0.0, flip_rate=0.0)
         ]
-        excess = np.array([each.loss - best.loss for each in near]) * self.n_tested / self._design_effect(best, near)
+        effects = [1.0]  # how many judgements say as much about these candidates as one that shares no point
+        if self.ids is not None:
+            differences = [(each.losses - best.losses)[self.tested] for each in near]
+            deviations = [(each - float(self.shares @ each)) * self.shares for each in differences]
+            effects = self._design_effects(deviations, self.tested) or effects
+        excess = np.array([each.loss - best.loss for each in near]) * self.n_tested / float(np.median(effects))
         likelihood = np.exp(-np.maximum(excess, 0.0))
         alphas = np.array([each.candidate.alpha for each in near], dtype=np.float64)
         rates = np.array([each.candidate.flip_rate for each in near])
         alpha = math.exp(float(np.average(np.log(alphas), weights=likelihood**_TEMPERED)))
         return alpha, float(np.average(rates, weights=likelihood))
 
-    def _design_effect(self, best: _HeldOut, near: list[_HeldOut]) -> float:
-        """How many judgements say as much about these candidates as one that shares no point with others."""
-        if self.ids is None:
-            return 1.0
-        differences = [(each.losses - best.losses)[self.tested] for each in near]
-        deviations = [(each - float(self.shares @ each)) * self.shares for each in differences]
-        return float(np.median(self._design_effects(deviations, self.tested) or [1.0]))
-
-    def _refined_rate(self, best: _HeldOut, rate: float) -> float:
-        """The rate that suits held-out margins best, times the weight of candidates with flips."""
-        if best.candidate.flip_rate == 0.0:
-            return rate
+    def _best_rate(self, best: _HeldOut) -> float:
+        """The rate that suits held-out margins best."""
         calibrated = best.calibration.applied(best.margins)
         right = np.exp(-self._losses(calibrated, get_noise(best.candidate.noise), 0.0))
-        return self._best_rate(right) * min(rate / best.candidate.flip_rate, 1.0)
+        n_answers = calibrated.shape[1] + 1
+        change = (1.0 - n_answers * right) / (n_answers - 1)  # of the probability of each answer per unit of the rate
 
-    def _told(self, best: _HeldOut, known: Settings, flip_rate: float) -> Choice:
+        def slope(of: float) -> float:
+            """That of the likelihood, which is concave in the rate."""
+            return float(self.shares @ (change / np.maximum(right + of * change, 1e-300)))
+
+        if slope(0.0) <= 0.0 or slope(_LARGEST_CHOSEN_RATE) >= 0.0:
+            return 0.0 if slope(0.0) <= 0.0 else _LARGEST_CHOSEN_RATE
+        return float(brentq(slope, 0.0, _LARGEST_CHOSEN_RATE, xtol=1e-6))
+
+    def _told(self, chosen: _Candidate, known: Settings, flip_rate: float) -> Choice:
         factor = self._thinned if self.settings.chooses_alpha else 1.0
         table = []
         for each in self.tried.values():
+            _, error = self.compare(each, self.tried[chosen])
             prior, alpha, rate, rank, noise = each.candidate
-            _, error = self.compare(each, best)
             weight = math.inf if alpha is None else factor * alpha
             table.append(Tried(prior, weight, rate, rank, noise, each.loss, error, each.accuracy))
         return Choice(
             alpha=known.known_alpha,
-            prior=best.candidate.prior,
+            prior=chosen.prior,
             flip_rate=flip_rate,
-            rank=best.candidate.rank if self.settings.chooses_rank else self.settings.known_rank,
-            noise=best.candidate.noise,
+            rank=known.known_rank,
+            noise=chosen.noise,
             scale=known.scale,
-            is_plain=best.candidate.alpha is None,
+            is_plain=chosen.alpha is None,
             n_held_out=int(np.sum(self.tested)),
             n_used=len(self.judgements),
             n_judgements=self.n_judgements,
@@ -968,12 +871,11 @@ class _Search:
         difference = plain.losses[self.tested] - learned
         gain = float(self.shares @ difference)
         ids = None if self.ids is None else self.ids[self.tested]
-        shares = np.bincount(tested.codes, self.shares, minlength=max(tested.n_levels, 2))
-        is_guess = tested.kind is Kind.COMPARISONS
+        scored = Scores(tested, margins[self.tested], noise, rate)
         return Baseline(
             plain=plain.candidate.prior,
-            majority_accuracy=0.5 if is_guess else float(shares.max()),
-            majority_loss=math.log(2.0) if is_guess else 0.0 - sum(float(p) * math.log(p) for p in shares if p > 0.0),
+            majority_accuracy=scored.majority,
+            majority_loss=scored.null_loss,
             plain_accuracy=plain.accuracy,
             plain_loss=plain.loss,
             learned_accuracy=best.accuracy,
@@ -990,42 +892,29 @@ class _Search:
         candidate = self.plain.candidate
         space = self.space(candidate.prior)
         noise = get_noise(candidate.noise)
-        objective = Objective(space.prepared.rows, space.prepared.likelihood(noise), Passes())
-        return space.metric(self._solve(space, objective, candidate, len(self.judgements), None), noise)
+        whole = space.prepared.rows, space.prepared.likelihood(noise)
+        return space.metric(_plain_state(space.settings.problem(*whole)), noise)
 
-    def _without_folds(self, centres: list[str]) -> Chosen:
+    def without_folds(self, centres: list[str]) -> Chosen:
         """The plain distance, where nothing can be held out; or what the settings leave."""
         settings = self.settings
         is_free = settings.chooses_alpha and not settings.prior_is("zero") and settings.rank is None
-        prior = centres[-1] if is_free else "zero"
-        alpha: Any = settings.alpha
-        if settings.chooses_alpha:
-            space = self.space(prior)
-            noise = get_noise(self._first_noise())
-            largest = space.largest_alpha(noise)
+        prior, alpha = centres[-1] if is_free else "zero", self.asked.alpha
+        if alpha is None:
+            largest = self.space(prior).largest_alpha(get_noise(self.asked.noise))
             alpha = max(4.0 * largest, _ENOUGH_ALPHA) if is_free else 0.1 * largest
-        known = settings.but(
-            price=settings.price * self._thinned if settings.chooses_alpha else 0.0,
-            alpha=alpha,
-            prior=settings.prior if prior == "metric" or not settings.prior_is("auto") else prior,
-            flip_rate=0.0 if settings.flip_rate == "auto" else settings.flip_rate,
-            rank=1 if settings.chooses_rank else settings.rank,
-            noise=self._first_noise() if settings.noise == "auto" else settings.noise,
-        )
-        n = self.n_judgements
-        told = Choice(
-            float(alpha), prior, 0.0, known.known_rank, self._first_noise(), 1.0, is_free, 0, n, n, "nothing", ()
-        )
-        return Chosen(known, None, told, None)
+        rank = 1 if settings.chooses_rank else self.asked.rank
+        candidate = self.asked._replace(prior=prior, alpha=alpha, rank=rank)
+        known = self._known(candidate, 0.0 if settings.flip_rate == "auto" else settings.flip_rate)
+        return Chosen(known, None, self._told(candidate._replace(alpha=None if is_free else alpha), known, 0.0), None)
 
 
 class _TimeOverError(Exception):
     """The time of the fit is over."""
 
 
-def _rank_of(state: State) -> int:
-    factor = psd_factor(state.matrix) if state.factor is None else state.factor
-    return int(factor.shape[1])
+def _factor_of(state: State) -> FloatArray:
+    return psd_factor(state.matrix) if state.factor is None else state.factor
 
 
 def _turned(ids: IndexArray, judgements: Judgements) -> IndexArray:
@@ -1056,6 +945,12 @@ def _count_points(ids: IndexArray | None, share: float) -> tuple[float, float]:
 def _by_appearance(ids: IndexArray) -> IndexArray:
     """Number groups or points in the order in which they first appear: how they were numbered must not change folds."""
     _, first, which = np.unique(ids, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.intp)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[which].reshape(ids.shape)
+    return np.argsort(np.argsort(first))[which].reshape(ids.shape)
+
+
+def _plain_state(problem: Problem) -> State:
+    """The centre alone, or nothing, with the best thresholds."""
+    nothing = np.zeros((problem.n_directions, 0))
+    squared, guess = problem.squared_distances(nothing), np.ones_like(problem.cone.least)
+    thresholds, _ = problem.minimise_threshold(squared, guess, 1e-9)
+    return State.at(nothing @ nothing.T, *thresholds)

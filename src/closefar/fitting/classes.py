@@ -13,6 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.model import Metric
+from closefar.solve import psd_factor
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which classes points belong to, if some of their labels are wrong.
@@ -46,7 +47,6 @@ _ADDED_VOTES = 0.5
 _SHARPNESS = (1.0, 3.0)
 _INTERCEPT_WIDTH = 3.0  # standard deviation, in log odds
 _LARGEST_SHARPNESS = 20.0  # a bound for the search, six standard deviations of the prior away
-_SMALLEST_WEIGHT = 1e-6  # of a share of wrong labels in the average: less changes no digit that is shown
 
 # Neighbours are looked for among this many points, and the model is fitted to this many, drawn at random if there are
 # more.
@@ -140,8 +140,7 @@ def _posterior(logs: FloatArray, codes: IndexArray, fitted: IndexArray, wrong_sh
     weights = softmax(scores)
     probabilities = np.zeros_like(logs)
     for share, weight, parameters in zip(shares, weights, found, strict=True):
-        if weight > _SMALLEST_WEIGHT:
-            probabilities += weight * _given_label(_given_votes(logs, parameters), codes, share)
+        probabilities += weight * _given_label(_given_votes(logs, parameters), codes, share)
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     wrong_share = float(1.0 - probabilities[np.arange(len(codes)), codes].mean())
     ends = np.interp(_INTERVAL, np.cumsum(weights) - weights / 2, shares)
@@ -324,14 +323,16 @@ def neighbour_metric(
     for held in range(_CLASS_FOLDS):
         train, test = scored & (fold != held), scored & (fold == held)
         metric = learn(fold != held)
-        found = [_score(unit_free @ _root(blend), posterior.probabilities, train, test) for blend in blends(metric)]
+        found = [
+            _score(unit_free @ psd_factor(blend), posterior.probabilities, train, test) for blend in blends(metric)
+        ]
         scores = np.array(found) if held == 0 else scores + found
     weights = np.exp(scores - scores.max())
     learned = learn(np.ones(len(points), dtype=bool))
     blend = np.tensordot(weights / weights.sum(), np.array(blends(learned)), axes=1)
     names = learned.feature_names
     scaling = np.diag(1.0 / scales)
-    return Metric.from_data_scale(scaling, _root(blend), (), second_moment=covariance, feature_names=names)
+    return Metric.from_data_scale(scaling, psd_factor(blend), (), second_moment=covariance, feature_names=names)
 
 
 def _blends(factor: FloatArray, bases: list[FloatArray], covariance: FloatArray) -> list[FloatArray]:
@@ -357,10 +358,3 @@ def _score(mapped: FloatArray, probabilities: FloatArray, train: BoolArray, test
         shares = counted / counted.sum(axis=1, keepdims=True)
         total += float(np.sum(probabilities[test] * np.log(shares)))
     return total / len(_N_NEIGHBOURS)
-
-
-def _root(matrix: FloatArray) -> FloatArray:
-    """A with M = A A'."""
-    values, vectors = np.linalg.eigh(matrix)
-    kept = values > max(values[-1], 0.0) * len(values) * np.finfo(float).eps
-    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))

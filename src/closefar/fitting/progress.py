@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import numbers
 import stat
 import sys
 import threading
@@ -13,7 +12,7 @@ import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from os import PathLike
@@ -24,11 +23,10 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import Array, FloatArray, as_float64
-from closefar.errors import Sentence, setting
+from closefar.errors import setting
 from closefar.files import check_writable, replace_file
 from closefar.fitting.settings import Settings
 from closefar.judgements import Columns, Judgements
-from closefar.noise import get_noise
 from closefar.rows import judged_rows
 from closefar.solve import Passes, State
 
@@ -42,7 +40,13 @@ class Display:
     def __init__(self, verbose: int = 0) -> None:
         self.verbose = int(verbose)
         # A line that updates while fits are under way, where there is a terminal for it.
-        self.status: Any = _rich_status() if self.verbose == 1 else None
+        self.status: Any = None
+        if self.verbose == 1:
+            with suppress(ImportError):  # an extra
+                from rich.console import Console
+
+                console = Console(stderr=True)
+                self.status = console.status("reading the pairs") if console.is_terminal else None
         self._stage = ""
         self._last_shown = -math.inf
         self._begun = time.monotonic()
@@ -135,15 +139,6 @@ class ShownSteps:
         )
 
 
-def _rich_status() -> Any:
-    try:
-        from rich.console import Console
-    except ImportError:
-        return None
-    console = Console(stderr=True)
-    return console.status("reading the pairs") if console.is_terminal else None
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The checkpoint: a small file with the last state of a fit, from which the same fit goes on
 
@@ -153,7 +148,7 @@ INTERVAL = 1.0  # seconds between two writes, at least: what a killed process lo
 _SHARE_OF_TIME = 0.05  # that writing may take, where a file of very many columns takes long
 
 _KEY = "closefar_checkpoint"
-_NOT_COMPARED = ("verbose", "max_time")  # the result does not depend on them
+_NOT_COMPARED = ("verbose", "max_time", "random_state")  # they only lead to the result by another way
 _SAME_SUMS = 1e-9  # relative: another number of threads adds in another order, with rounding errors below 1e-12
 _GOLDEN_RATIO = 0.6180339887498949  # its multiples spread evenly over [0, 1): each row gets a weight of its own
 
@@ -161,19 +156,15 @@ _GOLDEN_RATIO = 0.6180339887498949  # its multiples spread evenly over [0, 1): e
 class Checkpoint:
     """The file of a fit at a path.  It is refused at once if it can't be written, or is something else.
 
-    Attributes
-    ----------
-    found : dict
-        What is known besides states, such as the choice of settings, as JSON.
+    A state is only where the fit starts; settings are chosen again.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
         check_writable(self.path)
         self._before = _read(self.path) if self.path.exists() else {}
-        self.found: dict[str, Any] = self._before.get("found", {})
         self._states: dict[str, dict[str, Any]] = {}
-        self._facts: dict[str, Any] = {}
+        self._facts: dict[str, str] = {}
         self._moments = np.zeros(0)
         self._due = 0.0
         self._has_warned = False
@@ -181,22 +172,32 @@ class Checkpoint:
     def begin(self, judgements: Judgements, settings: Settings, columns: Columns | None) -> None:
         """Go on from the file, if it is that of the same data and settings; otherwise refuse it."""
         self._facts, self._moments = _facts(judgements, settings, columns), _moments(judgements)
-        before, self._due = self._before, time.monotonic() + INTERVAL
-        if before:
-            difference = _difference(self._facts, before["facts"])
-            if difference is None and not _are_same(self._moments, before["moments"]):
-                difference = "the pairs, labels or weights, or their order, have changed"
-            if difference is not None:
+        self._due = time.monotonic() + INTERVAL
+        if not self._before:
+            return
+        for name, here in self._facts.items():
+            there = self._before["facts"].get(name)
+            if here != there:
+                named = setting(name) if name in Settings.__dataclass_fields__ else name
                 raise ValueError(
-                    f"{self.path} is the checkpoint of another fit: " + difference + ". Use the same data and settings "
-                    "to continue that fit, or another checkpoint."
+                    f"{self.path} is the checkpoint of another fit: " + named + f" is {here} here and {there} in the "
+                    "checkpoint. Use the same data and settings to continue that fit, or another checkpoint."
                 )
-            self._states = dict(before["states"])
+        with np.errstate(all="ignore"):  # columns in extreme units, whose squares overflow
+            there = self._before["moments"]
+            scale = np.sqrt(np.abs(np.diag(there)))
+            differs = np.abs(self._moments - there) > _SAME_SUMS * np.outer(scale, scale)
+        if np.any(differs):
+            raise ValueError(
+                f"{self.path} is the checkpoint of another fit: the pairs, labels or weights, or their order, have "
+                "changed. Use the same data and settings to continue that fit, or another checkpoint."
+            )
+        self._states = dict(self._before["states"])
 
     @property
     def sentence(self) -> str | None:
         """What is continued, before it is; None if the fit is new."""
-        if not (self._before.get("states") or self.found):
+        if not self._before.get("states"):
             return None
         gaps = [state["gap"] for state in self._before["states"].values()]
         proven = f" (proven gap {gaps[-1]:.1e})" if gaps and gaps[-1] < np.inf else ""
@@ -217,11 +218,13 @@ class Checkpoint:
 
     def keep(self, run: str, state: State) -> None:
         """Note the state of a run, and write it if that is due."""
-        gap = state.gap if state.bound > 0.0 else np.inf
-        rates = np.zeros(0) if state.rates is None else state.rates
-        matrix = state.matrix if state.factor is None else state.factor
-        kept = {"matrix": matrix, "is_square": state.factor is None, "thresholds": state.thresholds, "rates": rates}
-        kept["gap"] = gap
+        kept = {
+            "matrix": state.matrix if state.factor is None else state.factor,
+            "is_square": state.factor is None,
+            "thresholds": state.thresholds,
+            "rates": np.zeros(0) if state.rates is None else state.rates,
+            "gap": state.gap if state.bound > 0.0 else np.inf,
+        }
         self._states.pop(run, None)  # the latest is the last
         self._states[run] = kept
         if time.monotonic() >= self._due:
@@ -233,9 +236,7 @@ class Checkpoint:
         arrays = {"moments": self._moments}
         for name, state in self._states.items():
             arrays.update({f"state/{name}/{part}": np.asarray(value) for part, value in state.items()})
-        text = json.dumps(
-            {_KEY: CHECKPOINT_VERSION, "facts": self._facts, "found": self.found}, default=lambda value: value.item()
-        )
+        text = json.dumps({_KEY: CHECKPOINT_VERSION, "facts": self._facts})
         content = io.BytesIO()
         np.savez(content, text=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]  # names are arrays
         try:
@@ -270,74 +271,34 @@ def _read(path: Path) -> dict[str, Any]:
     return held
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The data and settings of a fit, by which the checkpoint of another one is recognised.
-
-
-def _facts(judgements: Judgements, settings: Settings, columns: Columns | None) -> dict[str, Any]:
+def _facts(judgements: Judgements, settings: Settings, columns: Columns | None) -> dict[str, str]:
     """What is compared by name: settings, and what can be said of the data in a few words."""
-    if not (settings.random_state is None or isinstance(settings.random_state, numbers.Integral)):
-        raise ValueError(
-            "random_state must be None or a whole number with a checkpoint, so that the same random numbers are drawn "
-            f"when the fit continues; got {settings.random_state!r}."
-        )
     sides, annotators = judgements.sides, judgements.annotators
-    return {
-        **{name: _plain(name, value) for name, value in settings.parameters.items() if name not in _NOT_COMPARED},
+    given = {
+        **{name: value for name, value in settings.parameters.items() if name not in _NOT_COMPARED},
         "the number of pairs": len(judgements),
         "the number of columns": judgements.n_columns,
-        "the list of columns": None if columns is None or columns.names is None else _listed(columns.names),
-        "the list of levels": _listed(sides.classes) if sides.is_graded else None,
-        "the list of annotators": None if annotators is None else _listed(annotators.names),
-        "the label for close": str(sides.close),
-        "the label for far": str(sides.far),
+        "the list of columns": None if columns is None else columns.names,
+        "the list of levels": sides.classes.tolist() if sides.is_graded else None,
+        "the list of annotators": None if annotators is None else annotators.names,
+        "the label for close": sides.close,
+        "the label for far": sides.far,
         "the number of comparisons": 0 if judgements.comparisons is None else len(judgements.comparisons),
     }
-
-
-def _plain(name: str, value: Any) -> Any:
-    """A setting as JSON."""
-    if name == "noise" and value != "auto":
-        noise = get_noise(value)
-        return repr(noise) if vars(noise) else noise.name
-    if isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_):
-        return int(value) if isinstance(value, numbers.Integral) else float(value)
-    return value if value is None or isinstance(value, bool | str) else repr(value)
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(map(str, names))
-
-
-def _difference(here: dict[str, Any], there: dict[str, Any]) -> str | Sentence | None:
-    for name, value in here.items():
-        before = there.get(name)
-        if value != before:
-            named = setting(name) if name in Settings.__dataclass_fields__ else name
-            return named + f" is {value!r} here and {before!r} in the checkpoint"
-    return None
+    return {name: repr(value.item() if isinstance(value, np.generic) else value) for name, value in given.items()}
 
 
 def _moments(judgements: Judgements) -> FloatArray:
     """Second moments of the rows, in which each has a weight that depends on its place, its label and its weight."""
     source = judged_rows(judgements)
-    is_plain = judgements.levels is None and judgements.comparisons is None
-    labels = judgements.signs_in(source) if is_plain else judgements.codes_in(source)
-    arrays = [source.row_numbers(), labels, judgements.shares_in(source)]
+    arrays = [source.row_numbers(), judgements.codes_in(source), judgements.shares_in(source)]
     if judgements.annotators is not None:
         arrays.append(judgements.groups_in(source))
-    with np.errstate(all="ignore"):  # columns in extreme units, whose squares overflow
+    with np.errstate(all="ignore"):
         found: FloatArray = source.outer(source.map(_own_weights, *arrays))
     return found
 
 
 def _own_weights(places: Array, labels: Array, shares: Array, annotators: Array = None) -> Array:
-    spread = array_namespace(places).remainder(places * _GOLDEN_RATIO, 1.0)
-    own = spread + as_float64(labels) + 2.0
+    own = array_namespace(places).remainder(places * _GOLDEN_RATIO, 1.0) + as_float64(labels) + 2.0
     return (own if annotators is None else own + _GOLDEN_RATIO * as_float64(annotators)) * shares
-
-
-def _are_same(here: FloatArray, there: FloatArray) -> bool:
-    with np.errstate(all="ignore"):
-        scale = np.sqrt(np.abs(np.diag(there)))
-        return here.shape == there.shape and not np.any(np.abs(here - there) > _SAME_SUMS * np.outer(scale, scale))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,15 +16,22 @@ from scipy.stats import chi2
 
 from closefar.arrays import FloatArray
 from closefar.errors import InvalidValueError, either, setting
-from closefar.fitting.fitting import find_origin, refit
-from closefar.fitting.problem import INTERVAL_LEVEL
+from closefar.fitting.fitting import INTERVAL_LEVEL, find_origin, refit
 from closefar.fitting.progress import display
 from closefar.fitting.result import Fit, IdentifiabilityWarning
 from closefar.fitting.scoring import Scorer
 from closefar.fitting.settings import Settings
-from closefar.judgements import Judgements, Kind, own_labels, resolve_folds, split_judgements, variance_of_sum
+from closefar.judgements import (
+    Judgements,
+    Kind,
+    own_labels,
+    resolve_folds,
+    sample_rows,
+    split_judgements,
+    variance_of_sum,
+)
+from closefar.judgements.checks import column_of_labels, find_sides
 from closefar.judgements.judgements import quadruplets_of
-from closefar.judgements.labels import column_of_labels, find_sides
 from closefar.model import Directions, Metric
 from closefar.noise import Noise, has_flips
 from closefar.plain import format_table
@@ -50,7 +57,7 @@ def refit_part(fitted: Fit, judgements: Judgements) -> Fit:
     settings = fitted.chosen
     is_rough = settings.solver == "auto" and judgements.n_columns > _CERTIFIED_COLUMNS
     weighted = judgements.weighted(settings.class_weight).counted()
-    return refit(weighted, settings.but(approximate=is_rough))
+    return refit(weighted, settings.roughly() if is_rough else settings)
 
 
 def is_near_parts(fitted: Fit) -> bool:
@@ -66,7 +73,7 @@ def fit_from(fitted: Fit, judgements: Judgements) -> Fit:
     A few steps reach the optimum, without a certificate.
     """
     solver = "newton" if judgements.n_columns <= _NEWTON_COLUMNS else "auto"
-    settings = fitted.chosen.but(approximate=True, solver=solver)
+    settings = fitted.chosen.roughly().but(solver=solver)
     if fitted.known.estimates_flips and has_flips(fitted.flip_rate) and solver == "newton":
         settings = settings.but(flip_rate=fitted.known.flip_rate)
     weighted = judgements.weighted(settings.class_weight).counted()
@@ -380,14 +387,12 @@ class _Labels:
 
         The loss is convex, so it exceeds its minimum by at most its slope times the distance from there.
         """
-        low, high = 0.0, float(self.squared.max()) + 1.0
-        if self.at(low)[1] >= 0.0:
-            return low, self.at(low)[0], 0.0
-        while self.at(high)[1] < 0.0:
-            low, high = high, 2.0 * high
-        threshold = float(brentq(lambda tau: self.at(tau)[1], low, high, xtol=_TOLERANCE, rtol=_RELATIVE_TOLERANCE))
+        threshold = 0.0
+        if self.at(threshold)[1] < 0.0:
+            threshold = _root_after(0.0, lambda tau: self.at(tau)[1], float(self.squared.max()) + 1.0)
         loss, slope = self.at(threshold)
-        return threshold, loss, abs(slope) * (_TOLERANCE + _RELATIVE_TOLERANCE * threshold)
+        is_inside = threshold > 0.0
+        return threshold, loss, is_inside * abs(slope) * (_TOLERANCE + _RELATIVE_TOLERANCE * threshold)
 
     def interval(self, threshold: float, loss: float) -> tuple[float, float]:
         """The thresholds where twice the difference of the log-likelihoods is below the quantile of chi-squared."""
@@ -397,10 +402,7 @@ class _Labels:
             return self.at(other)[0] - most
 
         low = 0.0 if excess(0.0) <= 0.0 else float(brentq(excess, 0.0, threshold))
-        step = 1.0
-        while excess(threshold + step) <= 0.0:
-            step *= 2.0
-        return low, float(brentq(excess, threshold, threshold + step))
+        return low, _root_after(threshold, excess, 1.0)
 
     def noise_ratio(self, loss: float) -> tuple[float, float]:
         """The noise relative to the one assumed with the highest likelihood, and the p-value of their being equal."""
@@ -413,10 +415,13 @@ class _Labels:
         statistic = max(2.0 * self.total * (loss - float(found.fun)), 0.0)
         return math.exp(float(found.x)), float(chi2.sf(statistic, 1))
 
-    @property
-    def fit_better_swapped(self) -> bool:
-        """Whether the loss is lower with close and far swapped, each at its best threshold."""
-        return replace(self, signs=-self.signs).minimum()[1] < self.minimum()[1]
+
+def _root_after(start: float, function: Callable[[float], float], step: float) -> float:
+    """The root beyond this place of a function that is negative there, and grows; it is looked for in longer steps."""
+    low, high = start, start + step
+    while function(high) < 0.0:
+        low, high = high, start + 2.0 * (high - start)
+    return float(brentq(function, low, high, xtol=_TOLERANCE, rtol=_RELATIVE_TOLERANCE))
 
 
 def calibrate_threshold(
@@ -431,10 +436,11 @@ def calibrate_threshold(
     judgements = Judgements.read(fit.columns, pairs, labels, sample_weight, sides=sides)
     judgements.check_both_count()
     judgements = judgements.counted()
-    problem = _labels(fit.metric, judgements)
+    signs = np.where(judgements.is_far, 1.0, -1.0)
+    problem = _Labels(fit.metric.noise, fit.metric.measure(judgements.data), signs, np.array(judgements.weights))
     threshold, loss, gap = problem.minimum()
-    few = judgements.sample(_MOST_PAIRS_COMPARED, seed=0)
-    compared = problem if few is judgements else _labels(fit.metric, few)
+    few = sample_rows(len(judgements), _MOST_PAIRS_COMPARED)
+    compared = replace(problem, squared=problem.squared[few], signs=signs[few], weights=problem.weights[few])
     ratio, p_value = compared.noise_ratio(compared.at(threshold)[0])
     found = CalibratedThreshold(
         threshold=threshold,
@@ -451,20 +457,16 @@ def calibrate_threshold(
     return found
 
 
-def _labels(metric: Metric, judgements: Judgements) -> _Labels:
-    squared = metric.measure(judgements.data)
-    return _Labels(metric.noise, squared, np.where(judgements.is_far, 1.0, -1.0), np.array(judgements.weights))
-
-
 def _problems(fit: Fit, close: Any, labels: _Labels, threshold: float, ratio: float, p_value: float) -> list[str]:
     together = (
         "Fit both together: LinearMetricLearner("
         + setting(comparison_noise="estimate")
         + ").fit(pairs, labels, comparisons=(X, y))."
     )
-    if p_value < _SUSPICIOUS_P_VALUE and ratio > 1.0 and labels.fit_better_swapped:
-        swapped = f"the labels fit better with close and far swapped. If {close!r} means far, set "
-        return [swapped + setting(far_label=close) + "."]
+    swapped = replace(labels, signs=-labels.signs)  # close and far, each at its best threshold
+    if p_value < _SUSPICIOUS_P_VALUE and ratio > 1.0 and swapped.minimum()[1] < labels.minimum()[1]:
+        said = f"the labels fit better with close and far swapped. If {close!r} means far, set "
+        return [said + setting(far_label=close) + "."]
     if fit.is_separable:
         return [
             "the metric agrees with every comparison, so its scale is arbitrary, and with it the noise that the labels "

@@ -17,7 +17,7 @@ from closefar.arrays import FloatArray, IndexArray
 from closefar.errors import setting
 from closefar.fitting.settings import Settings
 from closefar.judgements import Columns, Judgements, Kind, Sides
-from closefar.model import Metric, Scored, ScoredLevels
+from closefar.model import Metric, Scores
 from closefar.noise import FlipRate
 from closefar.plain import data_frame, format_table
 from closefar.solve import Certificate, FitStep, Outcome, OutOfTime, supervisor
@@ -34,7 +34,7 @@ def count_parameters(
     return n_directions * k - k * (k - 1) // 2 + n_thresholds + n_directions * int(has_origin) + int(with_flips)
 
 
-def count_uncertain(scored: Scored | ScoredLevels, repeats: FloatArray | None = None) -> float:
+def count_uncertain(scored: Scores, repeats: FloatArray | None = None) -> float:
     """The sum of 4 p (1 - p), with p the probability of a label without flips; one at even odds counts as one.
 
     For levels, p is that of the threshold in most doubt.

@@ -11,9 +11,7 @@ import numpy as np
 from closefar.arrays import FloatArray, IndexArray
 from closefar.fitting.result import Fit
 from closefar.judgements import Judgements, Kind
-from closefar.model import Metric, Scored, ScoredLevels
-
-Scores = Scored | ScoredLevels
+from closefar.model import Metric, Scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +48,9 @@ class Scorer:
         `squared` are the squared distances, of comparisons those of the second leg less those of the first, where
         they are known.
         """
-        metric, rate = self.metric, self._rates(judgements)
-        squared = metric.measure(judgements.data) if squared is None else squared
-        if judgements.levels is not None:
-            thresholds = np.array(metric.thresholds)
-            return ScoredLevels(judgements, squared - self._shift(judgements), thresholds, metric.noise, rate)
-        return Scored(judgements, self.margins(judgements, squared[:, None])[:, 0], metric.noise, rate)
+        squared = self.metric.measure(judgements.data) if squared is None else squared
+        margins = self.margins(judgements, squared[:, None])
+        return Scores(judgements, margins, self.metric.noise, self._rates(judgements))
 
     def margins(self, judgements: Judgements, squared: FloatArray) -> FloatArray:
         """The margins at squared distances (n, m); of levels, from each threshold."""
@@ -77,8 +72,7 @@ class Scorer:
         who = judgements.annotators
         if who is None or self.flip_rates is None:
             return self.metric.flip_rate
-        own = self.flip_rates[who.codes]
-        return own if judgements.levels is not None else (own, own)
+        return self.flip_rates[who.codes]
 
 
 def score(fit: Fit, judgements: Judgements) -> Scores:
@@ -88,33 +82,22 @@ def score(fit: Fit, judgements: Judgements) -> Scores:
 
 def join_scores(judgements: Judgements, parts: Sequence[tuple[Scores, IndexArray]]) -> Scores:
     """Parts of the judgements, each scored by a fit of its own, as one; NaN where no part has a judgement."""
-    n, rate = len(judgements), _join_rates(len(judgements), parts)
-    of_sides = [(each, where) for each, where in parts if isinstance(each, Scored)]
-    if of_sides:
-        margin = _filled(n, [(each.margin, where) for each, where in of_sides])
-        return Scored(judgements, margin, of_sides[0][0].noise, (rate, rate) if isinstance(rate, np.ndarray) else rate)
-    of_levels = [(each, where) for each, where in parts if isinstance(each, ScoredLevels)]
-    squared = _filled(n, [(each.squared, where) for each, where in of_levels])
-    thresholds = np.full((n, judgements.n_thresholds), np.nan)
-    for each, where in of_levels:
-        thresholds[where] = each.thresholds
-    return ScoredLevels(judgements, squared, thresholds, of_levels[0][0].noise, rate)
+    first = parts[0][0]
+    margins = np.full((len(judgements), first.margins.shape[1]), np.nan)
+    for each, where in parts:
+        margins[where] = each.margins
+    rates = [(each.flip_rate, where) for each, where in parts]
+    return Scores(judgements, margins, first.noise, _join_rates(len(judgements), rates))
 
 
-def _filled(n: int, parts: Sequence[tuple[Any, IndexArray]]) -> FloatArray:
+def _join_rates(n: int, parts: Sequence[tuple[Any, IndexArray]]) -> Any:
+    """One flip rate, or two, if all parts have the same numbers; otherwise as many numbers as judgements."""
+    first, _ = parts[0]
+    if np.ndim(first) <= 1 and all(np.array_equal(rate, first) for rate, _ in parts):
+        return first
+    if isinstance(first, tuple):
+        return tuple(_join_rates(n, [(rate[side], where) for rate, where in parts]) for side in (0, 1))
     found = np.full(n, np.nan)
-    for values, where in parts:
-        found[where] = values
+    for rate, where in parts:
+        found[where] = rate
     return found
-
-
-def _join_rates(n: int, parts: Sequence[tuple[Scores, IndexArray]]) -> Any:
-    """One flip rate, or two, if all parts have the same; otherwise as many numbers as judgements."""
-    rates: list[Any] = [each.flip_rate for each, _ in parts]
-    is_one = not any(np.ndim(each) for rate in rates for each in (rate if isinstance(rate, tuple) else (rate,)))
-    if is_one and len(set(rates)) == 1:
-        return rates[0]
-    if not isinstance(rates[0], tuple):
-        return _filled(n, [(rate, where) for rate, (_, where) in zip(rates, parts, strict=True)])
-    sides = [[(rate[side], where) for rate, (_, where) in zip(rates, parts, strict=True)] for side in (0, 1)]
-    return tuple(_filled(n, side) for side in sides)

@@ -14,51 +14,46 @@ from closefar.errors import InvalidValueError, either, setting
 from closefar.judgements import Judgements, Kind, PartitionedJudgements
 from closefar.model import Metric
 from closefar.noise import NOISES, FlipRate, Noise, get_noise
-from closefar.rows import check_device
-from closefar.solve import SOLVERS, Options
+from closefar.rows import RowSource, check_device
+from closefar.solve import SOLVERS, Likelihood, Passes, Problem, SolverSettings
 
-# The tolerance of approximate fits; L-BFGS then ends within about a hundredth of it of the optimum.
+# The tolerance of fits that prove nothing; L-BFGS then ends within about a hundredth of it of the optimum.
 _APPROXIMATE_TOL = 1e-3
 
 # What M is shrunk to, by name; the last two are c times the identity, in the units of the data and of each column.
 PRIORS = ("zero", "euclidean", "standardized")
 CENTRES = PRIORS[1:]
 
-_INTERNAL = ("comparison_noise", "strictness_width", "max_time", "approximate", "scale", "shifts", "price", "whitens")
+_INTERNAL = ("comparison_noise", "strictness_width", "max_time", "proves", "scale", "shifts", "price", "whitens")
 
 # The parameters that only learners of some kinds of judgement have.
 _OF_SOME_KINDS = ("fit_origin", "class_weight")
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(SolverSettings):
     """The settings of a fit: those parameters of `LinearMetricLearner` that affect the fit, with the same meaning.
 
-    The others are arguments of `LinearMetricLearner.fit` (`comparison_noise`, `max_time`) or internal:
-    `strictness_width` is the standard deviation of the strictness of annotators, or "estimate";
-    `approximate` fits are for comparing held-out scores: they have no certificate, and flips are estimated from
-    where a fit starts; `scale` multiplies M and its thresholds, to which `shifts` are added, so that probabilities
-    suit held-out judgements in spite of the penalty, and `price` is a small one of the multiple of the centre (see
-    `closefar.fitting.choose`); `whitens` measures the penalty by the mean squared distance instead of column by column.
+    The others are arguments of `LinearMetricLearner.fit` (`comparison_noise`, `max_time`) or internal: what solvers
+    know besides (`closefar.solve.SolverSettings`); `strictness_width`, the standard deviation of the strictness of
+    annotators, or "estimate"; `scale`, which multiplies M and its thresholds, and `shifts`, which are added to these,
+    so that probabilities suit held-out judgements in spite of the penalty; `price`, a small one of the multiple of the
+    centre (see `closefar.fitting.choose`); and whether the penalty is measured by the mean squared distance (it
+    `whitens`), not column by column.
     """
 
     noise: str | Noise = "logistic"
     alpha: float | str = "auto"
     prior: str | Metric = "auto"
-    rank: int | str | None = None
     flip_rate: float | str | tuple[float, float] = "auto"
     fit_origin: bool = False
     class_weight: Any = None
-    solver: str = "auto"
-    tol: float = 1e-6
-    max_iter: int = 1000
     device: Any = None
     random_state: Any = None
     verbose: int = 0
     comparison_noise: float | str = 1.0
     strictness_width: float | str = "estimate"
     max_time: float | None = None
-    approximate: bool = False
     scale: float = 1.0
     shifts: tuple[float, ...] = ()
     price: float = 0.0
@@ -81,6 +76,10 @@ class Settings:
     def but(self, **changes: Any) -> Self:
         """The same settings with these replaced."""
         return replace(self, **changes)
+
+    def roughly(self) -> Self:
+        """The same settings for a fit that is only compared with others, without a certificate."""
+        return self.but(proves=False, tol=max(float(self.tol), _APPROXIMATE_TOL))
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -155,18 +154,9 @@ class Settings:
         """Whether the penalty shrinks M to a multiple of a centre, not to zero."""
         return self.alpha != 0 and not (self.prior_is("zero") or self.prior_is("auto"))
 
-    @property
-    def options(self) -> Options:
-        """The solver's options."""
-        return Options(
-            alpha=self.known_alpha,
-            rank=self.known_rank,
-            has_constant=self.fit_origin,
-            solver="factor" if self.approximate and self.solver == "auto" else self.solver,
-            tol=max(float(self.tol), _APPROXIMATE_TOL) if self.approximate else float(self.tol),
-            max_iter=int(self.max_iter),
-            proves=not self.approximate,
-        )
+    def problem(self, rows: RowSource, likelihood: Likelihood, passes: Passes | None = None) -> Problem:
+        """What is minimised."""
+        return Problem.of(rows, likelihood, self.known_alpha, has_constant=self.fit_origin, passes=passes)
 
     def rng(self) -> np.random.Generator:
         """Random numbers that are the same each time, unless `random_state` is a RandomState."""
@@ -177,39 +167,19 @@ class Settings:
         if not _is(self.noise, "auto"):
             get_noise(self.noise)
         d = judgements.n_columns
-        positive = either('must be "estimate"', "must be estimate") + " or a number > 0"
-        rules = (
-            (
-                "rank",
-                self.rank is None or self.chooses_rank or (_is_integer(self.rank) and 1 <= int(self.rank) <= d),
-                either('must be None, "auto" or', "must be auto or") + f" a whole number from 1 to the {d} columns",
-            ),
-            (
-                "alpha",
-                self.chooses_alpha or (_is_number(self.alpha) and float(self.alpha) >= 0),
-                "must be a finite number >= 0" + either(' or "auto"', " or auto"),
-            ),
-            ("tol", _is_number(self.tol) and self.tol >= 0, "must be a finite number >= 0"),
-            ("max_iter", _is_integer(self.max_iter) and self.max_iter >= 1, "must be a whole number >= 1"),
-            (
-                "max_time",
-                self.max_time is None or (_is_number(self.max_time) and self.max_time > 0),
-                either("must be None or", "must be") + " a number of seconds > 0",
-            ),
-            (
-                "flip_rate",
-                self.estimates_flips or _is(self.flip_rate, "auto") or _is_rate(self.flip_rate),
-                either('must be "auto", "estimate", "two"', "must be auto, estimate, two")
-                + " or a number from 0 to below 0.5 (or two numbers >= 0 with a sum below 1: P(called far | close) "
-                "and P(called close | far))",
-            ),
-            ("comparison_noise", _is_estimated_or_positive(self.comparison_noise), positive),
-            ("strictness_width", _is_estimated_or_positive(self.strictness_width), positive),
-            ("solver", self.solver in ("auto", *SOLVERS), f"must be one of {['auto', *SOLVERS]}"),
-        )
-        for name, is_valid, rule in rules:
-            if not is_valid:
-                raise InvalidValueError(name, rule, getattr(self, name))
+        is_valid = {
+            "rank": self.rank is None or self.chooses_rank or (_is_integer(self.rank) and 1 <= int(self.rank) <= d),
+            "alpha": self.chooses_alpha or (_is_number(self.alpha) and float(self.alpha) >= 0),
+            "tol": _is_number(self.tol) and self.tol >= 0,
+            "max_iter": _is_integer(self.max_iter) and self.max_iter >= 1,
+            "max_time": self.max_time is None or (_is_number(self.max_time) and self.max_time > 0),
+            "flip_rate": self.estimates_flips or _is(self.flip_rate, "auto") or _is_rate(self.flip_rate),
+            "comparison_noise": _is_estimated_or_positive(self.comparison_noise),
+            "strictness_width": _is_estimated_or_positive(self.strictness_width),
+            "solver": self.solver in ("auto", *SOLVERS),
+        }
+        for name in (name for name, holds in is_valid.items() if not holds):
+            raise InvalidValueError(name, _rules(d)[name], getattr(self, name))
         self._check_prior(d)
         self._check_kind(judgements)
         check_device(self.device, is_here=not isinstance(judgements, PartitionedJudgements))
@@ -270,3 +240,22 @@ def _is_number(value: Any) -> bool:
 
 def _is_integer(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _rules(n_columns: int) -> dict[str, str]:
+    """What settings must be."""
+    positive = either('must be "estimate"', "must be estimate") + " or a number > 0"
+    return {
+        "rank": either('must be None, "auto" or', "must be auto or")
+        + f" a whole number from 1 to the {n_columns} columns",
+        "alpha": "must be a finite number >= 0" + either(' or "auto"', " or auto"),
+        "tol": "must be a finite number >= 0",
+        "max_iter": "must be a whole number >= 1",
+        "max_time": either("must be None or", "must be") + " a number of seconds > 0",
+        "flip_rate": either('must be "auto", "estimate", "two"', "must be auto, estimate, two")
+        + " or a number from 0 to below 0.5 (or two numbers >= 0 with a sum below 1: P(called far | close) "
+        "and P(called close | far))",
+        "comparison_noise": positive,
+        "strictness_width": positive,
+        "solver": f"must be one of {['auto', *SOLVERS]}",
+    }

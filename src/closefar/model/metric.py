@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 import math
 import numbers
-import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from closefar.arrays import FloatArray, IndexArray
 from closefar.errors import InvalidValueError, either, setting
-from closefar.model import factors
 from closefar.model.modelfile import ModelFileError, read, write
-from closefar.model.thresholds import check_flip_rate, check_thresholds, level_flips, level_probabilities, one_rate
-from closefar.noise import NOISES, FlipRate, Noise, get_noise, turned_round, with_flips
+from closefar.model.scores import answer_probabilities
+from closefar.noise import NOISES, FlipRate, Noise, flip_mixture, get_noise
 from closefar.rows import column_scales, pair_rows, rows_of
 
 ZERO = "M is zero: no direction separates close from far."
@@ -33,6 +32,173 @@ _NO_THRESHOLD = (
     + either("ComparisonMetricLearner.calibrate_threshold(pairs, labels)", "calibrate_threshold in Python")
     + "."
 )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The directions of a metric, in the order used everywhere.
+
+
+class Directions(NamedTuple):
+    """Columns D with M = D D', longest first, and their squared lengths, in the scale in which they are orthogonal.
+
+    In the scale of the training pairs, the squared length of a direction is the mean squared
+    distance along it; for points around an origin, their variance.
+    """
+
+    columns: FloatArray
+    values: FloatArray
+    is_data_scale: bool
+    measure: str = "mean squared distance"  # what the values are, and are shares of
+
+    @property
+    def shares(self) -> FloatArray:
+        """The share of each value in their sum."""
+        return self.values / max(float(self.values.sum()), np.finfo(float).tiny)
+
+
+_TIED = 1e-6  # loadings, and lengths of directions, that differ by a smaller share are treated as equal
+
+
+def canonical(factor: FloatArray) -> FloatArray:
+    """Rotate A to orthogonal columns, longest first, largest loading positive; drop directions of length zero.
+
+    Rows are scaled to one to decide which directions are zero, so the decision does not depend on
+    units.  A V is formed rather than U S, so that each row keeps its own relative accuracy.
+    """
+    size = np.abs(factor).max(axis=1, initial=0.0, keepdims=True)
+    _, lengths, turn = np.linalg.svd(factor / np.where(size > 0, size, 1.0), full_matrices=False)
+    return rotated(factor @ turn[lengths > 1e-13 * lengths.max(initial=0.0)].T)
+
+
+def rotated(factor: FloatArray) -> FloatArray:
+    """Rotate A to orthogonal columns, longest first, largest loading positive."""
+    if factor.size == 0:
+        return factor
+    scale = np.abs(factor).max()
+    turned = factor @ np.linalg.svd(factor / scale, full_matrices=False)[2].T
+    return with_positive_loadings(turned[:, np.argsort(-np.sum((turned / scale) ** 2, axis=0), kind="stable")])
+
+
+def with_positive_loadings(factor: FloatArray, scales: FloatArray | None = None) -> FloatArray:
+    """Flip the sign of columns so that the largest loading of each is positive.
+
+    Loadings are entries times the `scales` of their rows, if given.  Of loadings that are equal but
+    for rounding, the first decides.
+    """
+    if factor.size == 0:
+        return factor
+    sizes = np.abs(factor if scales is None else factor * scales[:, None])
+    largest = np.argmax(sizes >= (1.0 - _TIED) * sizes.max(axis=0), axis=0)
+    positive: FloatArray = factor * np.where(factor[largest, range(factor.shape[1])] < 0, -1.0, 1.0)
+    return positive
+
+
+def as_directions(
+    columns: FloatArray, values: FloatArray, scales: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Return columns of these squared lengths, longest first, as directions that are unique.
+
+    Columns of equal length are determined only up to a rotation: they are rotated so that their
+    loadings are orthogonal, largest first.  The largest loading of each is positive.
+    """
+    columns, values = columns.copy(), values.copy()
+    starts = np.flatnonzero(values[:-1] - values[1:] > _TIED * values[:-1]) + 1
+    for tied in np.split(np.arange(len(values)), starts):
+        if len(tied) > 1:
+            block = columns[:, tied] if scales is None else columns[:, tied] * scales[:, None]
+            largest = np.abs(block).max() or 1.0
+            columns[:, tied] = columns[:, tied] @ np.linalg.svd(block / largest, full_matrices=False)[2].T
+            values[tied] = values[tied].mean()
+    return with_positive_loadings(columns, scales), values
+
+
+def root_of(second_moment: FloatArray) -> FloatArray:
+    """R with R'R = S."""
+    values, vectors = np.linalg.eigh(second_moment)
+    root: FloatArray = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    return root
+
+
+def data_scale_of(
+    factor: FloatArray, data_factor: FloatArray, data_eigenvalues: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return B and its eigenvalues for a factor A = B_0 Q, with orthonormal columns in Q and a known B_0."""
+    left, right = with_common_scales(factor, data_factor)
+    turn, _, back = np.linalg.svd(np.linalg.lstsq(right, left, rcond=None)[0], full_matrices=False)
+    _, lengths, rotation = np.linalg.svd(np.sqrt(data_eigenvalues)[:, None] * (turn @ back), full_matrices=False)
+    return as_directions(factor @ rotation.T, lengths**2)
+
+
+def with_common_scales(factor: FloatArray, other: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Both factors with each row divided by its largest entry, so that a comparison does not depend on units."""
+    size = np.maximum(np.abs(factor).max(axis=1, initial=0.0), np.abs(other).max(axis=1, initial=0.0))[:, None]
+    size[size == 0] = 1.0
+    return factor / size, other / size
+
+
+def has_ordered_orthogonal_columns(factor: FloatArray) -> bool:
+    scale = np.abs(factor).max(initial=0.0)
+    if scale == 0:
+        return True
+    products = (factor / scale).T @ (factor / scale)
+    lengths = np.diag(products)
+    slack = 1e-8 * lengths.max()
+    return bool(np.all(np.abs(products - np.diag(lengths)) <= slack) and np.all(np.diff(lengths) <= slack))
+
+
+def loadings(factor: FloatArray, scales: FloatArray) -> FloatArray:
+    """The loadings of each direction: rows times their scales, columns normalised to length one."""
+    scaled = factor * scales[:, None]
+    lengths = np.linalg.norm(scaled, axis=0)
+    unit: FloatArray = scaled / np.where(lengths > 0, lengths, 1.0)
+    return unit
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The thresholds and the flip rates of a metric.
+
+
+def check_thresholds(threshold: Any) -> tuple[float, ...]:
+    """Return all thresholds, lowest first, of one number, a sequence of them, or None."""
+    if threshold is None:
+        return ()
+    if not isinstance(threshold, Sequence | np.ndarray) or np.ndim(threshold) == 0:
+        if not np.isfinite(threshold):
+            raise ValueError(f"threshold must be a finite number; got {threshold!r}.")
+        return (float(threshold),)
+    values = tuple(float(value) for value in threshold)
+    if not (np.all(np.isfinite(values)) and np.all(np.diff(values) >= 0)):
+        raise ValueError(f"thresholds must be finite numbers, lowest first; got {list(values)}. Sort them.")
+    return values
+
+
+def check_flip_rate(flip_rate: Any, n_levels: int) -> FlipRate:
+    """Return one rate, or the rates of close and of far pairs, as floats."""
+    if not isinstance(flip_rate, tuple | list | np.ndarray):
+        most = (n_levels - 1) / n_levels  # of answers that are all drawn at random
+        if not (isinstance(flip_rate, numbers.Real) and 0 <= float(flip_rate) < most):
+            raise InvalidValueError("flip_rate", f"must be at least 0 and below {most:.3g}", flip_rate)
+        return float(flip_rate)
+    is_pair = len(flip_rate) == 2 and all(isinstance(rate, numbers.Real) and 0 <= float(rate) < 1 for rate in flip_rate)
+    if n_levels != 2 or not is_pair or not sum(flip_rate) < 1:
+        raise ValueError(
+            "two flip rates, P(called far | close) and P(called close | far), must be numbers from 0 to below 1 that "
+            f"sum to less than 1, and are for close and far only; got {flip_rate!r} for {n_levels} levels."
+        )
+    return float(flip_rate[0]), float(flip_rate[1])
+
+
+def one_rate(flip_rate: FlipRate) -> float:
+    """The flip rate of both sides; an error if they differ."""
+    if isinstance(flip_rate, tuple):
+        raise ValueError(
+            "this needs one flip rate for both sides; got two. Fit with " + setting(flip_rate="estimate") + "."
+        )
+    return flip_rate
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The metric.
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +261,7 @@ class Metric:
         factor = _frozen(self.factor)
         if factor.ndim != 2 or not np.all(np.isfinite(factor)):
             raise ValueError(f"factor must be a d x k array of finite numbers; got shape {factor.shape}.")
-        if not factors.has_ordered_orthogonal_columns(factor):
+        if not has_ordered_orthogonal_columns(factor):
             raise ValueError(
                 "factor must have orthogonal columns, longest first. Use Metric.from_factor for any other factor."
             )
@@ -108,25 +274,24 @@ class Metric:
             raise ValueError(f"origin must be {len(factor)} finite numbers; got shape {origin.shape}.")
         flip_rate = check_flip_rate(self.flip_rate, max(len(thresholds) + 1, 2))
         data_factor, data_eigenvalues = _check_data_scale(factor, self.data_factor, self.data_eigenvalues)
-        for name, value in (
-            ("factor", factor),
-            ("threshold", thresholds[0] if len(thresholds) == 1 else None),
-            ("level_thresholds", thresholds if len(thresholds) > 1 else ()),
-            ("noise", get_noise(self.noise)),
-            ("feature_names", names),
-            ("origin", origin),
-            ("flip_rate", flip_rate),
-            ("data_factor", data_factor),
-            ("data_eigenvalues", data_eigenvalues),
-        ):
-            object.__setattr__(self, name, value)
+        vars(self).update(  # which a frozen class allows before it is used
+            factor=factor,
+            threshold=thresholds[0] if len(thresholds) == 1 else None,
+            level_thresholds=thresholds if len(thresholds) > 1 else (),
+            noise=get_noise(self.noise),
+            feature_names=names,
+            origin=origin,
+            flip_rate=flip_rate,
+            data_factor=data_factor,
+            data_eigenvalues=data_eigenvalues,
+        )
 
     @classmethod
     def from_factor(cls, factor: Any, threshold: Any, noise: str | Noise = "logistic", **kwargs: Any) -> Metric:
         """Build from any A with M = A A'; its columns are rotated and ordered, with positive largest loadings."""
         factor = np.asarray(factor, dtype=np.float64)
         if factor.ndim == 2 and np.all(np.isfinite(factor)):
-            factor = factors.canonical(factor)
+            factor = canonical(factor)
         return cls(factor, threshold, get_noise(noise), **kwargs)
 
     @classmethod
@@ -169,7 +334,7 @@ class Metric:
         """
         transform, factor = np.asarray(transform, dtype=np.float64), np.asarray(factor, dtype=np.float64)
         moment = np.eye(len(factor)) if second_moment is None else np.asarray(second_moment, dtype=np.float64)
-        root = moment if second_moment is None else factors.root_of(moment)
+        root = moment if second_moment is None else root_of(moment)
         _, lengths, turn = np.linalg.svd(root @ factor, full_matrices=False)
         # A metric that is shrunk to the plain distance has directions along which no training difference varies.
         sizes = lengths if second_moment is None else np.linalg.norm(factor @ turn.T, axis=0)
@@ -177,9 +342,9 @@ class Metric:
         turned = transform @ (factor @ turn[keep].T)
         scales = None if column_scales is None else np.asarray(column_scales, dtype=np.float64)
         lengths = np.where(lengths > 1e-13 * lengths.max(initial=0.0), lengths, 0.0)
-        columns, values = factors.as_directions(turned, lengths[keep] ** 2, scales)
+        columns, values = as_directions(turned, lengths[keep] ** 2, scales)
         kwargs |= {"data_factor": columns, "data_eigenvalues": values}
-        return cls(factors.rotated(turned), threshold, get_noise(noise), **kwargs)
+        return cls(rotated(turned), threshold, get_noise(noise), **kwargs)
 
     @property
     def thresholds(self) -> tuple[float, ...]:
@@ -227,8 +392,12 @@ class Metric:
             return 0.5 * float(self.flip_rate[0] + self.flip_rate[1])
         if not self.thresholds:
             return self.flip_rate
-        each, _ = level_flips(self.flip_rate, self.n_levels)
-        return float(0.5 * self.n_levels * each)
+        return 0.5 * (1.0 - float(flip_mixture(self.flip_rate, self.n_levels)[1]))
+
+    def probability_as_given(self, margin: Any) -> Any:
+        """Return the probability that the first leg of a comparison with this margin is called the shorter one."""
+        (floor, _), kept = flip_mixture(self.compared_flip_rate, 2)
+        return floor + kept * self.noise.cdf(margin)
 
     def probability_at(self, margin: Any) -> Any:
         """Return the probability that a pair with this margin is labelled far.
@@ -237,7 +406,8 @@ class Metric:
         probability that of the answer as given: that the first leg is the shorter one.
         """
         _ = self.cut
-        return with_flips(self.noise.cdf(margin), self.flip_rate)
+        (_, floor), kept = flip_mixture(self.flip_rate, 2)
+        return floor + kept * self.noise.cdf(margin)
 
     def probabilities_at(self, squared: FloatArray, flip_rate: Any = None) -> FloatArray:
         """Return the probability of each level, closest first, at each squared distance: shape (n, K).
@@ -247,12 +417,7 @@ class Metric:
         if not self.thresholds:
             raise ValueError(_NO_THRESHOLD)
         rate = self.flip_rate if flip_rate is None else flip_rate
-        if len(self.thresholds) > 1:
-            return level_probabilities(self.noise, squared, np.array(self.thresholds), rate)
-        margin = squared - self.thresholds[0]
-        rate = (rate, rate) if isinstance(rate, np.ndarray) else rate
-        sides = with_flips(self.noise.cdf(-margin), turned_round(rate)), with_flips(self.noise.cdf(margin), rate)
-        return np.column_stack(sides)
+        return answer_probabilities(self.noise, squared[:, None] - np.array(self.thresholds), rate)
 
     def levels_at(self, squared: FloatArray) -> IndexArray:
         """Return the most probable level at each squared distance: 0 is the closest; a tie goes to the higher one."""
@@ -292,7 +457,7 @@ class Metric:
         """
         return self.directions().columns.T
 
-    def directions(self, scale: str | None = None) -> factors.Directions:
+    def directions(self, scale: str | None = None) -> Directions:
         """Return directions 1, 2, ..., k, in the order used by `components`, `truncate` and all output.
 
         Those of a learned metric are ordered by the mean squared distance that each explains on the
@@ -302,8 +467,8 @@ class Metric:
         self.check_scale(scale)
         if scale != "units" and self.data_factor is not None and self.data_eigenvalues is not None:
             measure = "mean squared distance" if self.origin is None else "variance"
-            return factors.Directions(self.data_factor, self.data_eigenvalues, True, measure)
-        return factors.Directions(self.factor, self.eigenvalues[: self.rank], False, "eigenvalues in raw units")
+            return Directions(self.data_factor, self.data_eigenvalues, True, measure)
+        return Directions(self.factor, self.eigenvalues[: self.rank], False, "eigenvalues in raw units")
 
     def distance(self, x: Any, y: Any) -> Any:
         """Return the distance between two points, or between each row of two tables."""
@@ -340,7 +505,7 @@ class Metric:
             raise ValueError(_NO_THRESHOLD)
         if not (isinstance(k, numbers.Integral) and 1 <= k <= most):
             raise ValueError(f"k must be a whole number from 1 to {most}, the number of thresholds; got {k!r}.")
-        each = level_flips(self.one_flip_rate, most + 1)[0]
+        (each, *_), _ = flip_mixture(self.one_flip_rate, most + 1)
         rates = ((most + 1 - int(k)) * each, int(k) * each) if each else 0.0
         return replace(self, threshold=self.thresholds[k - 1], level_thresholds=(), flip_rate=rates)
 
@@ -363,7 +528,7 @@ class Metric:
             return replace(self, factor=self.factor[:, :k])
         if scale == "units":
             factor = self.factor[:, :k]
-            data_factor, values = factors.data_scale_of(factor, self.data_factor, self.data_eigenvalues)
+            data_factor, values = data_scale_of(factor, self.data_factor, self.data_eigenvalues)
             return replace(self, factor=factor, data_factor=data_factor, data_eigenvalues=values)
         return self._with_data_scale(self.data_factor[:, :k], self.data_eigenvalues[:k])
 
@@ -401,7 +566,7 @@ class Metric:
             raise ValueError(f"units must be {d} factors or a {d} x {d} matrix; got shape {units.shape}.")
         moved = replace(self, origin=origin)
         if self.data_eigenvalues is None:
-            return replace(moved, factor=factors.canonical(factor))
+            return replace(moved, factor=canonical(factor))
         return moved._with_data_scale(factor, self.data_eigenvalues)
 
     def save(self, path: str | Path) -> None:
@@ -414,7 +579,9 @@ class Metric:
         arrays |= {name: getattr(self, name) for name in ("origin", *_DATA_SCALE) if getattr(self, name) is not None}
         if self.flip_rate:
             arrays["flip_rate"] = np.atleast_1d(self.flip_rate)
-        return arrays, {"noise": self._registered_noise(), "feature_names": self.feature_names}
+        if NOISES.get(self.noise.name) != self.noise:
+            raise ValueError(f"only the noise models of closefar.noise can be saved; got {self.noise!r}.")
+        return arrays, {"noise": self.noise.name, "feature_names": self.feature_names}
 
     def to_onnx(self, kind: str | None = None) -> Any:
         """Return an ONNX model that computes this metric without closefar or Python (extra `onnx`).
@@ -456,7 +623,8 @@ class Metric:
         """Return a FAISS index over raw points whose squared L2 distances are the learned ones (extra `faiss`).
 
         FAISS supports float32 only, also for points and queries.  The index subtracts the mean of
-        `points` (or the origin), and then maps by `components`.
+        `points` (or the origin), and then maps by `components`.  If a column has a large offset for its
+        spread, subtract the same numbers from points and queries in float64 first.
 
         Parameters
         ----------
@@ -515,7 +683,7 @@ class Metric:
 
     def _with_data_scale(self, columns: FloatArray, values: FloatArray) -> Metric:
         """The same metric with another B."""
-        return replace(self, factor=factors.rotated(columns), data_factor=columns, data_eigenvalues=values)
+        return replace(self, factor=rotated(columns), data_factor=columns, data_eigenvalues=values)
 
     def _checked(self, z: FloatArray) -> FloatArray:
         if z.ndim not in (1, 2) or z.shape[-1] != len(self.factor):
@@ -524,11 +692,6 @@ class Metric:
                 "For pairs (n, 2, d) pass the differences pairs[:, 0] - pairs[:, 1]."
             )
         return z
-
-    def _registered_noise(self) -> str:
-        if NOISES.get(self.noise.name) != self.noise:
-            raise ValueError(f"only the noise models of closefar.noise can be saved; got {self.noise!r}.")
-        return self.noise.name
 
 
 def _check_data_scale(
@@ -549,7 +712,7 @@ def _check_data_scale(
         raise ValueError(
             f"data_eigenvalues must be {factor.shape[1]} finite numbers >= 0, largest first; got {values}."
         )
-    left, right = factors.with_common_scales(factor, data_factor)
+    left, right = with_common_scales(factor, data_factor)
     for start in range(0, len(left), _ROWS_OF_M_AT_ONCE):  # M is large if there are many columns
         some = slice(start, start + _ROWS_OF_M_AT_ONCE)
         difference = left[some] @ left[start:].T - right[some] @ right[start:].T
@@ -587,7 +750,7 @@ def in_data_scale(metric: Metric, data: Any, weights: Any = None) -> Metric:
         mapped = mapped - shares @ mapped
     values, vectors = np.linalg.eigh((mapped * shares[:, None]).T @ mapped)
     scales = column_scales(rows_of(data), shares, centred=metric.origin is not None)
-    columns, values = factors.as_directions(metric.factor @ vectors[:, ::-1], np.maximum(values[::-1], 0.0), scales)
+    columns, values = as_directions(metric.factor @ vectors[:, ::-1], np.maximum(values[::-1], 0.0), scales)
     return replace(metric, data_factor=columns, data_eigenvalues=values)
 
 
@@ -675,10 +838,6 @@ def _import_extra(name: str, needed_by: str) -> Any:
         raise ImportError(f"{needed_by} needs {name}: run pip install 'closefar[{name}]'.") from error
 
 
-_POINTS_CHECKED = 10_000  # points that are checked for rounding in float32
-_LARGEST_SHIFT = 1e-3  # a shift that matters, relative to the distance at which a pair is no longer the closest
-
-
 def _faiss_index(metric: Metric, points: Any = None) -> Any:
     """Return a FAISS index in which L2 search is the learned metric; see `Metric.to_faiss`."""
     faiss = _import_extra("faiss", needed_by="to_faiss")
@@ -688,13 +847,16 @@ def _faiss_index(metric: Metric, points: Any = None) -> Any:
             "to_faiss needs a metric of rank 1 or more; got rank 0, where all distances are zero. Fit again with a "
             "smaller alpha, or truncate less."
         )
-    rows = None if points is None else _check_points(metric, points)
+    rows = None if points is None else np.asarray(points, dtype=np.float64)
+    if rows is not None and (rows.ndim != 2 or rows.shape[1] != d):
+        raise ValueError(f"points must have the metric's {d} columns; got shape {rows.shape}.")
+    if rows is not None and not np.all(np.isfinite(rows)):
+        raise ValueError("points must be finite; got NaN or infinity. Leave those rows out, or fill them in.")
     centre = np.mean(rows, axis=0) if rows is not None and len(rows) else metric.origin
     linear = faiss.LinearTransform(d, k, False)
     faiss.copy_array_to_vector(_single(metric.components, "the metric's components").ravel(), linear.A)
     linear.is_trained = True
-    flat = faiss.IndexFlatL2(k)
-    index = faiss.IndexPreTransform(linear, flat)
+    index = faiss.IndexPreTransform(linear, faiss.IndexFlatL2(k))
     if centre is not None:
         # Subtracted before the map, not by its bias: near the centre, float32 subtraction is exact.
         centring = faiss.CenteringTransform(d)
@@ -703,17 +865,7 @@ def _faiss_index(metric: Metric, points: Any = None) -> Any:
         index.prepend_transform(centring)
     if rows is not None:
         index.add(_single(rows, "points"))
-        _warn_of_rounding(metric, flat, rows)
     return index
-
-
-def _check_points(metric: Metric, points: Any) -> FloatArray:
-    rows = np.asarray(points, dtype=np.float64)
-    if rows.ndim != 2 or rows.shape[1] != len(metric.factor):
-        raise ValueError(f"points must have the metric's {len(metric.factor)} columns; got shape {rows.shape}.")
-    if not np.all(np.isfinite(rows)):
-        raise ValueError("points must be finite; got NaN or infinity. Leave those rows out, or fill them in.")
-    return rows
 
 
 def _single(values: FloatArray, what: str) -> Any:
@@ -727,25 +879,6 @@ def _single(values: FloatArray, what: str) -> Any:
             "units, and convert the metric with Metric.change_units."
         )
     return single
-
-
-def _warn_of_rounding(metric: Metric, stored: Any, rows: FloatArray) -> None:
-    """Warn if float32 moves points noticeably, because a column has a large offset and little spread."""
-    if len(rows) < 2:
-        return
-    sample = np.arange(0, len(rows), max(1, len(rows) // _POINTS_CHECKED))
-    shift = stored.reconstruct_batch(sample) - (rows[sample] - np.mean(rows, axis=0)) @ metric.components.T
-    shift -= np.mean(shift, axis=0)  # a common shift changes no distance
-    largest = float(np.sqrt(np.max(np.sum(shift * shift, axis=1))))
-    reach = math.sqrt(min((threshold for threshold in metric.thresholds if threshold > 0), default=1.0))
-    if largest > _LARGEST_SHIFT * reach:
-        warnings.warn(
-            f"float32 moves some of these points by {largest:.2g}, while a distance of {reach:.2g} matters: "
-            "a column has a large offset for its spread. Subtract the same numbers, such as points.mean(axis=0), from "
-            "points and queries in float64 first; distances do not change.",
-            UserWarning,
-            stacklevel=4,
-        )
 
 
 # Opset 13 and IR version 7 are those of ONNX 1.8: they have every operator below, and old runtimes support them.
@@ -838,10 +971,9 @@ def _check_kind(metric: Metric, kind: str) -> None:
             'noise is that of pairs. Use kind="pairs" and compare its distances.'
         )
     is_distance_alone = kind == "transform" or not (metric.thresholds or kind in _LEGS)
-    exportable = [noise.name for noise in NOISES.values() if noise.onnx_cdf]
-    if not is_distance_alone and not (metric.noise.name in exportable and NOISES[metric.noise.name] == metric.noise):
+    if not is_distance_alone and NOISES.get(metric.noise.name) != metric.noise:
         raise ValueError(
-            f"only the noise models of closefar.noise ({exportable}) can be exported; got {metric.noise!r}. "
+            f"only the noise models of closefar.noise ({list(NOISES)}) can be exported; got {metric.noise!r}. "
             'Use kind="transform" for the linear map alone.'
         )
 
@@ -869,29 +1001,21 @@ def _graph(metric: Metric, kind: str) -> tuple[str, str, str]:
 def _values(metric: Metric) -> dict[str, Any]:
     """The constants that the nodes of a model may use."""
     thresholds, rate = np.array(metric.thresholds), metric.flip_rate
-    if isinstance(rate, tuple):
-        least, unflipped_share = rate[0], 1.0 - rate[0] - rate[1]
-    else:
-        least, unflipped_share = level_flips(rate, max(len(thresholds) + 1, 2))
+    (*_, least), unflipped_share = flip_mixture(rate, max(len(thresholds) + 1, 2))
     numbers = {
         **_CONSTANTS,
         **vars(metric.noise),
-        "factor": _map_of(metric),
+        # For rank 0 a column of zeros, because some runtimes reject tensors without columns.
+        "factor": metric.components.T if metric.rank else np.zeros((len(metric.factor), 1)),
         "origin": np.zeros(len(metric.factor)) if metric.origin is None else metric.origin,
         "threshold": thresholds[0] if len(thresholds) == 1 else thresholds,
         "flip_rate": least,
         "unflipped_share": unflipped_share,
     }
     axes = {"one_axis": [1], "pad_before": [0, 1, 0, 0], "pad_after": [0, 0, 0, 1]}
-    return {name: np.asarray(value, dtype=np.float64) for name, value in numbers.items()} | {
+    return {name: np.array(value, dtype=np.float64, order="C") for name, value in numbers.items()} | {
         name: np.asarray(value, dtype=np.int64) for name, value in axes.items()
     }
-
-
-def _map_of(metric: Metric) -> FloatArray:
-    """The directions; for rank 0 a column of zeros, because some runtimes reject tensors without columns."""
-    directions = metric.components.T
-    return np.ascontiguousarray(directions) if directions.shape[1] else np.zeros((len(metric.factor), 1))
 
 
 def _properties(metric: Metric, kind: str) -> dict[str, str]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import stat
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,11 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from closefar.arrays import FloatArray
-from closefar.files import replace_file
+from closefar.files import is_device, replace_file
 
 FORMAT_VERSION = 3  # of the files that this version writes, and reads
 _MAX_BYTES = 1 << 30  # what a metric of 8,000 columns and full rank takes
 _KEY = "closefar"
-_LENGTH_BYTES = 8  # safetensors begins with the length of its header
 
 
 class ModelFileError(ValueError):
@@ -62,19 +59,30 @@ def read(
     path: str | Path, *, required: dict[str, int], optional: dict[str, int]
 ) -> tuple[dict[str, FloatArray], dict[str, Any]]:
     """Read and verify a file; the arrays must have the given names and numbers of dimensions."""
-    status = os.stat(path)
-    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # reading a pipe would block
+    file = Path(path)
+    if is_device(file):  # reading a pipe would block
         raise ModelFileError(f"{path} is not a regular file, so it is not a closefar model.")
-    size = status.st_size
+    size = file.stat().st_size
     if size > _MAX_BYTES:
         raise ModelFileError(f"{path} is not a closefar model, which has at most {_MAX_BYTES} bytes; got {size}.")
-    content = Path(path).read_bytes()
+    content = file.read_bytes()
     try:
-        arrays, header, checksum = _parse(path, content)
-    except ModelFileError:
-        raise
+        length = int.from_bytes(content[:8], "little")  # safetensors begins with the length of its header
+        header = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][_KEY])
+        found, checksum = header["format_version"], header.pop("checksum", None)
+        if type(found) is not int:
+            raise ValueError("its format version is not a number")
+        arrays = load_tensors(content) if found == FORMAT_VERSION else {}  # another format may be anything
+        if any(array.dtype != np.dtype("<f8") for array in arrays.values()):
+            raise ValueError("its arrays are not float64")
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelFileError(f"{path} is not a closefar model, or it is damaged ({error}). Save it again.") from error
+    if found != FORMAT_VERSION:
+        remedy = "Upgrade closefar" if found > FORMAT_VERSION else "Fit it again, or use the version that wrote it"
+        raise ModelFileError(
+            f"{path}: model format {found}, written by closefar {header.get('library_version')}; this version reads "
+            f"format {FORMAT_VERSION}. {remedy}."
+        )
     if checksum != _checksum(arrays, header):
         raise ModelFileError(f"{path} is damaged: its checksum does not match its content. Save it again.")
     allowed = {**required, **optional}
@@ -88,25 +96,6 @@ def check(holds: bool, name: str) -> None:
     """Refuse a part of a header that is not of its type."""
     if not holds:
         raise ValueError(f"its {name} has the wrong type")
-
-
-def _parse(path: str | Path, content: bytes) -> tuple[dict[str, FloatArray], dict[str, Any], str]:
-    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
-    header = json.loads(json.loads(content[_LENGTH_BYTES : _LENGTH_BYTES + length])["__metadata__"][_KEY])
-    found = header["format_version"]
-    if not isinstance(found, int) or isinstance(found, bool):
-        raise ValueError("its format version is not a number")
-    if found != FORMAT_VERSION:
-        remedy = "Upgrade closefar" if found > FORMAT_VERSION else "Fit it again, or use the version that wrote it"
-        raise ModelFileError(
-            f"{path}: model format {found}, written by closefar {header.get('library_version')}; this version reads "
-            f"format {FORMAT_VERSION}. {remedy}."
-        )
-    checksum = header.pop("checksum")
-    arrays = load_tensors(content)
-    if any(array.dtype != np.dtype("<f8") for array in arrays.values()):
-        raise ValueError("its arrays are not float64")
-    return arrays, header, checksum
 
 
 def _checksum(arrays: dict[str, FloatArray], header: dict[str, Any]) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from copy import copy
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -28,9 +27,17 @@ from closefar.arrays import (
     take_rows,
     to_numpy,
 )
-from closefar.noise import Noise
-from closefar.rows.fused import AsStored, FusedPasses, fused_terms, passes_or_reason, why_not_fused, why_not_here
-from closefar.rows.source import Coordinates, MarginSums, MarginTerms, Pulling, RowSource, concatenated, slices
+from closefar.rows.fused import (
+    AsStored,
+    FusedPasses,
+    exact_forms,
+    free_for_torch,
+    fused_terms,
+    passes_or_reason,
+    why_not_fused,
+    why_not_here,
+)
+from closefar.rows.source import Coordinates, Joined, RowFunction, RowSource, Terms, Trait, concatenated, slices
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Products with one block of rows, in the library of its array: each row is a column of the block.
@@ -91,11 +98,11 @@ def columns_at(block: Array, indices: IndexArray) -> Array:
     return array_namespace(block).take(block, like(block, indices), axis=1)
 
 
-def summed(parts: Iterator[Array]) -> Array:
-    """The sum in double precision, whatever that of the parts is."""
-    total = as_float64(next(parts))
-    for part in parts:
-        total += part
+def added(total: Array, part: Array) -> Array:
+    """The sum in double precision, regardless of that of the parts; `total` is None before the first of them."""
+    if total is None:
+        return as_float64(part)
+    total += part
     return total
 
 
@@ -138,6 +145,16 @@ def row_array_like(model: Array, values: FloatArray) -> Array:
     return handle if values.dtype == np.int8 and is_on_gpu(model) else xp.astype(handle, xp.float64, copy=False)
 
 
+def interleaved(near: Array, far: Array) -> Array:
+    """One number for each leg, from those of near and of far legs."""
+    if is_numpy_array(near):
+        both = np.empty(2 * len(near), dtype=near.dtype)  # faster than a stack
+        both[0::2], both[1::2] = near, far
+        return both
+    xp = array_namespace(near)
+    return xp.reshape(xp.stack([near, far], axis=1), (-1,))
+
+
 def weighted_outer(block: Array, coefficients: Array) -> Array:
     """sum_i c_i z_i z_i' over the columns z_i of a block.
 
@@ -158,7 +175,7 @@ def weighted_outer(block: Array, coefficients: Array) -> Array:
 
 def has_contiguous_rows(block: Array) -> bool:
     """Whether each row, a column of the block, is contiguous in memory."""
-    return bool(is_numpy_array(block) and block.flags.f_contiguous)
+    return bool(block.flags.f_contiguous if is_numpy_array(block) else is_tensor(block) and block.T.is_contiguous())
 
 
 def squared_lengths(block: Array, factor: Array) -> Array:
@@ -243,35 +260,6 @@ def _fill(columns: Array, scale: Array, filled: Array, other: Array | None) -> N
     filled[: other.shape[0], :] -= other
 
 
-def grouped_sums(
-    blocks: Blocks, coefficients: FloatArray, groups: NDArray[Any], n_groups: int, step: int, *, n_legs: int = 1
-) -> FloatArray:
-    """Return the sum of c_i F_i over the rows of each group, packed: an array of shape (n_groups, d (d + 1) / 2).
-
-    In NumPy: features are sorted by group and added in one sweep, whatever the number of groups is.
-    """
-    total: FloatArray | None = None
-    groups = groups.astype(np.intp, copy=False)
-    for where, block in blocks:
-        d, first = len(block), where.start // n_legs
-        total = np.zeros((n_groups, packed.packed_size(d))) if total is None else total
-        legs = block.reshape(d, -1, n_legs) if n_legs > 1 else block[:, :, None]
-        for some in slices(legs.shape[1], step):
-            here = slice(first + some.start, first + some.stop)
-            order = np.argsort(groups[here], kind="stable")
-            columns = legs[:, some][:, order].reshape(d, -1).astype(np.float64, copy=False)
-            (features,) = features_of(
-                [(slice(0, columns.shape[1]), columns)], coefficients[here][order], (), len(order) or 1, n_legs=n_legs
-            )
-            different, starts = np.unique(groups[here][order], return_index=True)
-            known = different < n_groups
-            if len(starts):
-                total[different[known]] += np.add.reduceat(features, starts, axis=1).T[known]
-    assert total is not None
-    sums: FloatArray = total * packed.weights(d)
-    return sums
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Rows that are read in blocks.
 
@@ -292,10 +280,8 @@ NARROW = 32
 class BlockRows(RowSource):
     """Rows z_i that are computed with block by block, in their array library; a source only has to `read` blocks."""
 
-    can_project = True
     is_single: bool = False  # computed with in single precision; sums over blocks are in double precision
     n_together: int = 1  # consecutive rows, such as the two legs of a comparison, that no block divides
-    passes: FusedPasses | None = None  # the fused ones, which approach an optimum
     is_held: bool = False  # in memory as `read` returns them, so that reading takes no time
     stored_in_single: Array | None = None  # all rows as one array of shape (n, d), if they are in single precision
 
@@ -311,23 +297,12 @@ class BlockRows(RowSource):
 
     @cached_property
     def rough(self) -> BlockRows:
-        if self.passes is not None:
-            return self._with_passes(self.passes.faster)
-        return self if isinstance(self._offer, str) else self._with_passes(self._offer)
-
-    def _with_passes(self, passes: FusedPasses) -> BlockRows:
-        """Return the same rows with these passes."""
-        if passes is self.passes:
-            return self
-        rows = copy(self)
-        vars(rows).pop("rough", None)
-        rows.passes, rows.is_fused = passes, True
-        return rows
+        return self if isinstance(self._offer, str) else FusedRows(self, self._offer)
 
     @cached_property
     def _offer(self) -> FusedPasses | str:
         """The fused passes over these rows, or why there are none."""
-        if not is_on_gpu(self.model):
+        if not is_on_gpu(self.model) or self.n_rows == 0:
             return ""
         return why_not_fused(self.model, self.n_columns) or passes_or_reason(self)
 
@@ -336,36 +311,54 @@ class BlockRows(RowSource):
         """The rows as they are stored, if that is in single precision and sums over them may be mapped."""
         return None
 
-    @cached_property
-    def has_kernels(self) -> bool:
-        return is_on_gpu(self.model) and not why_not_here(self.model)
+    @property
+    def traits(self) -> frozenset[Trait]:
+        may_be_fused = is_on_gpu(self.model) and not why_not_fused(self.model, self.n_columns)
+        return frozenset([Trait.PROJECTIONS, Trait.KERNELS] if may_be_fused else [Trait.PROJECTIONS])
 
     @property
-    def can_fuse(self) -> bool:
-        return is_on_gpu(self.model) and not why_not_fused(self.model, self.n_columns)
+    def projected_bytes(self) -> int:
+        return 8 * self.n_rows
+
+    @property
+    def most_projected(self) -> int:
+        is_card = is_on_gpu(self.model) and is_tensor(self.model)
+        return free_for_torch(self.model.device) // 4 if is_card else super().most_projected
 
     @property
     def engine(self) -> str:
-        if self.passes is not None:
-            return f"{engine_of(self.model)}, {self.passes.words}"
         offer = vars(self).get("_offer", "")  # if no pass needed it, it was not made
         if not isinstance(offer, str):
             return f"{engine_of(self.model)}, {offer.words}"
         plain = ", plain array API" if is_on_gpu(self.model) else ""
         return engine_of(self.model) + plain + (f" ({offer})" if offer else "")
 
-    def margin_terms(
-        self, noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
-    ) -> MarginTerms | None:
-        return fused_terms(noise, squared, signs, weights, threshold, order) if self.has_kernels else None
+    # Rows of one leg; see `closefar.rows.legs`.
 
-    def margin_pass(
-        self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
-    ) -> MarginSums | None:
-        return None if self.passes is None else self.passes.margin(noise, signs, weights, matrix, threshold)
+    @property
+    def n_pairs(self) -> int:
+        """How many of the first rows are not."""
+        return self.n_rows
 
-    def curvature_pass(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
-        return None if self.passes is None else self.passes.curvature(curvature, matrix, shift)
+    @property
+    def legs(self) -> BlockRows:
+        return self
+
+    def with_scale(self, scale: float) -> Any:
+        """Return the same rows with another factor of the margins of comparisons."""
+        return self
+
+    def with_legs(self, legs: BlockRows) -> Any:
+        """Return the same rows with these legs."""
+        return legs
+
+    def leg_weights(self, weights: Array) -> Array:
+        """Return the weight of each leg."""
+        return weights
+
+    def leg_signs(self, signs: Array) -> Array:
+        """Return the sign of each leg."""
+        return signs
 
     # Some of the rows.
 
@@ -436,12 +429,12 @@ class BlockRows(RowSource):
         return assembled(((where, block.T @ factor) for where, block in self.blocks()), self.n_rows, axis=0)
 
     def backward(self, projections: Array, coefficients: Array) -> FloatArray:
-        def pulled(where: slice, block: Array) -> Array:
+        total: Array = None
+        for where, block in self.blocks():
             here = projections[where, :]
             # This order of the product is up to 40 % faster than block @ scaled.
-            return (here * matching(here, coefficients[where])[:, None]).T @ block.T
-
-        return to_numpy(summed(pulled(where, block) for where, block in self.blocks()).T)
+            total = added(total, (here * matching(here, coefficients[where])[:, None]).T @ block.T)
+        return to_numpy(total.T)
 
     def inner(self, left: Array, right: Array) -> Array:
         return row_dots(left, right)
@@ -455,28 +448,49 @@ class BlockRows(RowSource):
         """Return A'z_i for each row, k numbers each, in NumPy: an array of shape (n, k)."""
         return to_numpy(self.forward(factor))
 
-    def quadratic_forms(self, matrix: FloatArray) -> Array:
+    def forms(self, matrix: FloatArray) -> Array:
+        if Trait.KERNELS in self.traits and self.stored_in_single is not None:
+            return exact_forms(self.stored_in_single, matrix)
         matrix = matching(self.model, matrix)
         return concatenated([quadratic_forms(matrix, block) for _, block in self.blocks()])
 
     def squared_distances(self, factor: FloatArray) -> Array:
+        if Trait.KERNELS in self.traits and self.stored_in_single is not None:
+            return exact_forms(self.stored_in_single, factor, is_factor=True)
         factor = matching(self.model, factor)
         return concatenated([squared_lengths(block, factor) for _, block in self.blocks()])
 
     def outer(self, coefficients: Array) -> FloatArray:
-        return symmetric(summed(weighted_outer(block, coefficients[where]) for where, block in self.blocks()))
+        total: Array = None
+        for where, block in self.blocks():
+            total = added(total, weighted_outer(block, coefficients[where]))
+        return symmetric(total)
 
-    def sweep(
-        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
-    ) -> tuple[list[Pulling], FloatArray]:
-        parts: list[Pulling] = []
-        matrix = matching(self.model, matrix)
+    def fused_each(self, function: RowFunction, *arrays: Array) -> Terms | None:
+        return None if function.kernel is None or why_not_here(self.model) else fused_terms(function.kernel, *arrays)
 
-        def outer(where: slice, block: Array) -> Array:
-            parts.append(function(quadratic_forms(matrix, block), *(array[where] for array in arrays)))
-            return weighted_outer(block, parts[-1].margin_gradient)
+    def sweep(self, function: RowFunction, matrix: FloatArray, *arrays: Array) -> tuple[Terms, FloatArray]:
+        if is_on_gpu(self.model):
+            return super().sweep(function, matrix, *arrays)
+        joined, total, matrix = Joined(self.n_rows, pulls=False), None, matching(self.model, matrix)
+        for where, block in self.blocks():
+            part = function(quadratic_forms(matrix, block), *(array[where] for array in arrays))
+            joined.add(where, part)
+            total = added(total, weighted_outer(block, part.pull))
+        return joined.terms(), symmetric(total)
 
-        return parts, symmetric(summed(outer(where, block) for where, block in self.blocks()))
+    # The same of comparisons whose legs these are, near and far in turn.
+
+    def leg_forms(self, matrix: FloatArray) -> Array:
+        forms = self.forms(matrix)
+        return forms[1::2] - forms[0::2]
+
+    def leg_outer(self, coefficients: Array) -> FloatArray:
+        return self.outer(interleaved(-coefficients, coefficients))
+
+    def leg_sweep(self, function: RowFunction, matrix: FloatArray, *arrays: Array) -> tuple[Terms, FloatArray] | None:
+        """A sweep by a kernel; None without one."""
+        return None
 
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
@@ -490,19 +504,25 @@ class BlockRows(RowSource):
     def grouped_outers(self, coefficients: Array, groups: Array, n_groups: int) -> FloatArray:
         if not is_numpy_array(self.model):
             return super().grouped_outers(coefficients, groups, n_groups)
-        return grouped_sums(self.blocks(), coefficients, groups, n_groups, self.n_features_at_once)
+        return grouped_sums(self, coefficients, groups, n_groups)
 
     # What is measured of the columns, from which unit-free coordinates are found.
 
     def largest(self, centre: FloatArray) -> FloatArray:
         """Return the largest absolute value of each column, measured from `centre`."""
-        upper, lower = np.max([line_extremes(block) for _, block in self.blocks()], axis=0)
+        upper = lower = np.full(self.n_columns, -np.inf)
+        for _, block in self.blocks():
+            highest, least = line_extremes(block)
+            upper, lower = np.maximum(upper, highest), np.maximum(lower, least)
         found: FloatArray = np.maximum(upper - centre, centre + lower)
         return found
 
     def weighted_sum(self, weights: Array) -> FloatArray:
         """Return sum_i w_i z_i."""
-        return to_numpy(summed(block @ matching(block, weights[where]) for where, block in self.blocks()))
+        total: Array = None
+        for where, block in self.blocks():
+            total = added(total, block @ matching(block, weights[where]))
+        return to_numpy(total)
 
     def second_moment(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
         """Return sum_i w_i x_i x_i' of the scaled rows x = (z - centre) / scale."""
@@ -510,26 +530,23 @@ class BlockRows(RowSource):
         finite = scale[np.isfinite(scale)]
         # Sums of such numbers can be scaled instead of the rows, which would take as long as the sums of few columns.
         scales_sums = not np.any(centre) and lowest < finite.min(initial=1.0) and finite.max(initial=1.0) < highest
-        is_weighted = not is_uniform(weights)
-
-        def scaled(where: slice, block: Array) -> Array:
+        is_weighted, total = not is_uniform(weights), None
+        for where, block in self.blocks():
             rows = block if scales_sums else _scaled_rows(block, centre, scale)
-            return rows * roots(block, weights[where]) if is_weighted else rows
-
-        blocks = (scaled(where, block) for where, block in self.blocks())
-        total = to_numpy(summed(each @ each.T for each in blocks))
+            rows = rows * roots(block, weights[where]) if is_weighted else rows
+            total = added(total, rows @ rows.T)
+        found = to_numpy(total)
         if scales_sums:
-            total = total / scale[:, None] / scale
-        return total if is_weighted or self.n_rows == 0 else total * float(weights[0])
+            found = found / scale[:, None] / scale
+        return found if is_weighted or self.n_rows == 0 else found * float(weights[0])
 
     def scaled_squares(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
         """Return the diagonal of that second moment alone."""
-
-        def squares(where: slice, block: Array) -> Array:
+        total: Array = None
+        for where, block in self.blocks():
             rows = _scaled_rows(block, centre, scale)
-            return (rows * rows) @ matching(block, weights[where])
-
-        return to_numpy(summed(squares(where, block) for where, block in self.blocks()))
+            total = added(total, (rows * rows) @ matching(block, weights[where]))
+        return to_numpy(total)
 
     def triangle(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
         """Return a triangular R with R'R = sum_i w_i x_i x_i', without the rounding errors of that sum."""
@@ -541,12 +558,11 @@ class BlockRows(RowSource):
 
     def cross_moment(self, other: BlockRows, factor: FloatArray, weights: Array) -> FloatArray:
         """Return sum_i w_i z_i (A'y_i)', where y_i are the same rows in other coordinates."""
-
-        def crossed(where: slice, block: Array) -> Array:
+        total: Array = None
+        for where, block in other.blocks():
             here = self.read(where)
-            return (here * matching(here, weights[where])) @ (block.T @ like(block, factor))
-
-        return to_numpy(summed(crossed(where, block) for where, block in other.blocks()))
+            total = added(total, (here * matching(here, weights[where])) @ (block.T @ like(block, factor)))
+        return to_numpy(total)
 
     def squared_lengths(self, coordinates: Coordinates) -> Array:
         """Return the squared length of each row in coordinates, without the constant of a learned origin."""
@@ -568,7 +584,7 @@ class BlockRows(RowSource):
         """How many rows have their packed products computed at a time."""
         return max(256, self._block_bytes // (16 * packed.packed_size(self.n_columns)))
 
-    @property
+    @cached_property
     def _block_bytes(self) -> int:
         return GPU_BLOCK_BYTES if is_on_gpu(self.model) else BLOCK_BYTES
 
@@ -587,11 +603,6 @@ class MappedRows(BlockRows):
             mapped = ((where, coordinates.apply(block)) for where, block in source.blocks())
             self._kept = assembled(mapped, self.n_rows, axis=1)
 
-    @property
-    def n_kept_bytes(self) -> int:
-        """The memory that these rows take, beyond that of rows which they are computed from."""
-        return 0 if self._kept is None else 8 * self.n_rows * self.n_columns
-
     def read(self, where: slice) -> Array:
         if self._kept is not None:
             return self._kept[:, where]
@@ -607,6 +618,73 @@ class MappedRows(BlockRows):
         if self._kept is not None:
             return super()._read_some(where, indices)
         return self._coordinates.apply(columns_at(self._source.read(where), indices))
+
+
+class FusedRows(BlockRows):
+    """Rows on a GPU whose sums are computed by kernels, precisely enough to approach an optimum.
+
+    What kernels don't compute is that of the exact rows.  Projections are factors, since forms take about as long as
+    projections would.
+    """
+
+    def __init__(self, exact: BlockRows, passes: FusedPasses) -> None:
+        super().__init__(exact.n_rows, exact.n_columns)
+        self._exact, self.passes = exact, passes
+        self.condition, self.n_together, self.is_single = exact.condition, exact.n_together, exact.is_single
+
+    def read(self, where: slice) -> Array:
+        return self._exact.read(where)
+
+    def take_rows(self, indices: IndexArray) -> BlockRows:
+        return self._exact.take_rows(indices)
+
+    @cached_property
+    def rough(self) -> BlockRows:
+        faster = self.passes.faster
+        return self if faster is self.passes else FusedRows(self._exact, faster)
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        return frozenset([Trait.FUSED, Trait.KERNELS])
+
+    @property
+    def projected_bytes(self) -> int:
+        return 8 * self.n_columns
+
+    @property
+    def engine(self) -> str:
+        return f"{engine_of(self.model)}, {self.passes.words}"
+
+    def forms(self, matrix: FloatArray) -> Array:
+        return self.passes.forms(matrix) if self.passes.n_legs == 1 else self._exact.forms(matrix)
+
+    def outer(self, coefficients: Array) -> FloatArray:
+        found = self.passes.outer(coefficients) if self.passes.n_legs == 1 else None
+        return self._exact.outer(coefficients) if found is None else found
+
+    def sweep(self, function: RowFunction, matrix: FloatArray, *arrays: Array) -> tuple[Terms, FloatArray]:
+        kernel = function.kernel if self.passes.n_legs == 1 else None
+        found = None if kernel is None else self.passes.sweep(kernel, matrix, *arrays)
+        if found is not None:
+            return found
+        terms, total = RowSource.sweep(self, function, matrix, *arrays)
+        return terms._replace(forms=None), total  # which are not exact
+
+    def leg_forms(self, matrix: FloatArray) -> Array:
+        return self.passes.forms(matrix)
+
+    def leg_outer(self, coefficients: Array) -> FloatArray:
+        found = self.passes.outer(coefficients)
+        return super().leg_outer(coefficients) if found is None else found
+
+    def leg_sweep(self, function: RowFunction, matrix: FloatArray, *arrays: Array) -> tuple[Terms, FloatArray] | None:
+        kernel = function.kernel
+        return None if kernel is None else self.passes.sweep(kernel, matrix, *arrays)
+
+    forward = RowSource.forward
+    backward = RowSource.backward
+    inner = RowSource.inner
+    squared_distances = RowSource.squared_distances
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -638,6 +716,7 @@ class Differences(BlockRows):
         super().__init__(self.n_together * int(data.shape[0]), int(data.shape[-1]))
         self.is_single = is_single
         self._data = data
+        self._is_as_read = is_single or str(data.dtype).endswith("float64")
         self._is_mapped = is_mapped(data)
         self._unreleased = 0
         if data.ndim == 2 and is_numpy_array(data):
@@ -649,29 +728,21 @@ class Differences(BlockRows):
         """Return these differences without reading the others."""
         if self._is_mapped:
             self._release_some(where)
-        if not self._points:
-            return self._as_read(self._data[where, :]).T
-        if self.n_together == 1:
-            left, right = (self._as_read(self._data[where, point, :]) for point in self._points)
-            return (left - right).T
+        if len(self._points) < 4:
+            block = self._data[where, ...] if self._is_as_read else as_float64(self._data[where, ...])
+            return (block[:, 0, :] - block[:, 1, :]).T if self._points else block.T
         first, last = where.start // 2, -(-where.stop // 2)
-        legs = self._legs(*(self._data[first:last, point, :] for point in self._points))
+        block = self._data[first:last, ...] if self._is_as_read else as_float64(self._data[first:last, ...])
+        a, b, c, e = (block[:, point, :] for point in self._points)
+        if is_numpy_array(block):
+            legs: Array = np.empty((2 * len(a), self.n_columns), dtype=block.dtype)
+            np.subtract(a, b, out=legs[0::2])
+            np.subtract(c, e, out=legs[1::2])
+        else:
+            xp = array_namespace(block)
+            legs = xp.reshape(xp.stack([a - b, c - e], axis=1), (2 * int(a.shape[0]), self.n_columns))
         start = where.start - 2 * first
         return legs[start : start + where.stop - where.start, :].T
-
-    def _legs(self, a: Array, b: Array, c: Array, e: Array) -> Array:
-        """The differences a - b and c - e, which alternate."""
-        if not is_numpy_array(a):
-            xp = array_namespace(a)
-            both = [self._as_read(a) - self._as_read(b), self._as_read(c) - self._as_read(e)]
-            return xp.reshape(xp.stack(both, axis=1), (2 * int(a.shape[0]), self.n_columns))
-        legs = np.empty((2 * len(a), self.n_columns), dtype=self._as_read(a[:0]).dtype)
-        np.subtract(a, b, out=legs[0::2], dtype=legs.dtype)
-        np.subtract(c, e, out=legs[1::2], dtype=legs.dtype)
-        return legs
-
-    def _as_read(self, values: Array) -> Array:
-        return values if self.is_single else as_float64(values)
 
     def at_hand(self) -> Differences:
         """Subtract the points of pairs once, if the differences of many columns take little memory."""
@@ -718,15 +789,13 @@ class Differences(BlockRows):
 
 def moments_of(forms: Iterator[tuple[slice, Array]], arrays: tuple[Array, ...]) -> tuple[FloatArray, FloatArray]:
     """See `RowSource.rotated_moments`: of forms q_i, each a column, and of the curvature and the crosses."""
-    sums: list[Array] = []
-
-    def fourth(where: slice, block: Array) -> Array:
+    fourth, sums = None, None
+    for where, block in forms:
         xp = array_namespace(block)
         weighted = [block * matching(block, array[where]) for array in arrays]
-        sums.append(xp.stack([xp.sum(each, axis=1) for each in weighted], axis=1))
-        return weighted[0] @ block.T
-
-    return to_numpy(summed(fourth(*each) for each in forms)), to_numpy(summed(iter(sums)))
+        sums = added(sums, xp.stack([xp.sum(each, axis=1) for each in weighted], axis=1))
+        fourth = added(fourth, weighted[0] @ block.T)
+    return to_numpy(fourth), to_numpy(sums)
 
 
 def sum_of_features(
@@ -735,11 +804,31 @@ def sum_of_features(
     """See `RowSource.sum_of_squares`, for rows of one leg or two."""
     with np.errstate(over="ignore", invalid="ignore"):
         features = features_of(legs.blocks(), root, border, legs.n_features_at_once, n_legs=n_legs, rough=rough)
-        total = to_numpy(summed(each @ each.T for each in features))
-    if rough and not np.all(np.isfinite(total)):  # beyond the range of single precision
+        total: Array = None
+        for each in features:
+            total = added(total, each @ each.T)
+    found = to_numpy(total)
+    if rough and not np.all(np.isfinite(found)):  # beyond the range of single precision
         return sum_of_features(legs, root, border, n_legs=n_legs)
     scale = np.append(packed.weights(legs.n_columns), np.ones(len(border)))
-    return total * np.outer(scale, scale)
+    return found * np.outer(scale, scale)
+
+
+def grouped_sums(
+    legs: BlockRows, coefficients: FloatArray, groups: NDArray[Any], n_groups: int, *, n_legs: int = 1
+) -> FloatArray:
+    """See `RowSource.grouped_outers`, for rows of one leg or two, in NumPy: one sweep for any number of groups."""
+    from scipy.sparse import csr_array  # metrics are loaded and applied without SciPy
+
+    total, first = np.zeros((n_groups + 1, packed.packed_size(legs.n_columns))), 0
+    groups = np.minimum(groups, n_groups).astype(np.intp)
+    for features in features_of(legs.blocks(), coefficients, (), legs.n_features_at_once, n_legs=n_legs):
+        n = features.shape[1]
+        members = csr_array((np.ones(n), groups[first : first + n], np.arange(n + 1)), shape=(n, n_groups + 1))
+        total += members.T @ features.T
+        first += n
+    sums: FloatArray = total[:n_groups] * packed.weights(legs.n_columns)
+    return sums
 
 
 def held(columns: Array) -> Differences:

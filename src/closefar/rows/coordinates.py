@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from closefar.arrays import TINY, Array, FloatArray, to_numpy
+from closefar.arrays import TINY, Array, FloatArray, is_on_gpu, to_numpy
 from closefar.rows.blocks import KEEP_BYTES, NARROW, BlockRows, MappedRows, symmetric
 from closefar.rows.fused import AsStored
 from closefar.rows.indexed import IndexedRows
-from closefar.rows.legs import LegRows, Rows, StackedRows
-from closefar.rows.source import ENORMOUS, Coordinates, Pulling
+from closefar.rows.legs import Rows, StackedRows, rows_of_legs
+from closefar.rows.source import ENORMOUS, Coordinates, RowFunction, Terms, Trait
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Rows of many columns in other coordinates, which are applied to factors and sums, never to the rows.
@@ -41,7 +41,7 @@ _SINGLE_SCALES = 1e-12, 1e12  # of columns, so that their squares neither overfl
 
 def suits_factors(source: BlockRows, coordinates: Coordinates) -> bool:
     """Whether products with factors are faster than mapped rows, and accurate."""
-    if coordinates.has_constant or source.is_remote or isinstance(source, IndexedRows):
+    if coordinates.has_constant or Trait.REMOTE in source.traits or isinstance(source, IndexedRows):
         return False  # pairs by index map their points, which are fewer; partitions decide for themselves
     size = 8 * source.n_rows * coordinates.n_directions
     if source.n_columns <= NARROW:
@@ -77,7 +77,7 @@ class WideRows(MappedRows):
     @cached_property
     def rough(self) -> BlockRows:
         fused = super().rough
-        if self.passes is not None or fused is not self:
+        if fused is not self:
             return fused
         scales = self._coordinates.scales
         used = scales[scales > 0.0]
@@ -108,24 +108,22 @@ class WideRows(MappedRows):
     def squared_distances(self, factor: FloatArray) -> Array:
         return self._source.squared_distances(self._transform @ factor)
 
-    def quadratic_forms(self, matrix: FloatArray) -> Array:
+    def forms(self, matrix: FloatArray) -> Array:
         if not self._sums_are_safe:
-            return super().quadratic_forms(matrix)
-        return self._source.quadratic_forms(symmetric(self._transform @ matrix @ self._transform.T))
+            return super().forms(matrix)
+        return self._source.forms(symmetric(self._transform @ matrix @ self._transform.T))
 
     def outer(self, coefficients: Array) -> FloatArray:
         if not self._sums_are_safe:
             return super().outer(coefficients)
         return symmetric(self._transform.T @ self._source.outer(coefficients) @ self._transform)
 
-    def sweep(
-        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
-    ) -> tuple[list[Pulling], FloatArray]:
-        if not self._sums_are_safe:
-            return super().sweep(matrix, function, *arrays)
+    def sweep(self, function: RowFunction, matrix: FloatArray, *arrays: Array) -> tuple[Terms, FloatArray]:
+        if not self._sums_are_safe or is_on_gpu(self.model):
+            return super().sweep(function, matrix, *arrays)
         mapped = self._transform @ matrix @ self._transform.T
-        parts, total = self._source.sweep(symmetric(mapped), function, *arrays)
-        return parts, symmetric(self._transform.T @ total @ self._transform)
+        found, total = self._source.sweep(function, symmetric(mapped), *arrays)
+        return found, symmetric(self._transform.T @ total @ self._transform)
 
 
 # The Gram matrix squares the condition number: below this smallest eigenvalue (of scaled columns) use QR.
@@ -152,9 +150,9 @@ def unit_free(source: Rows, weights: Array, **asked: Any) -> tuple[Rows, Coordin
             "differences must not all be zero, or no direction separates close from far; got only zero rows. "
             "Check that the two sides of the pairs are not the same objects."
         )
-    if isinstance(source, LegRows):
-        return source.with_legs(mapped_rows(source.legs, coordinates)), coordinates
-    return mapped_rows(source, coordinates), coordinates
+    if Trait.REMOTE in source.traits:
+        return source.in_coordinates(coordinates), coordinates
+    return source.with_legs(mapped_rows(source.legs, coordinates)), coordinates
 
 
 def factor_in_rows(rows: Rows, source: Rows, weights: Array, factor: FloatArray) -> FloatArray:
@@ -162,19 +160,14 @@ def factor_in_rows(rows: Rows, source: Rows, weights: Array, factor: FloatArray)
 
     This uses least squares on the rows, which are well conditioned even if the transformation is not.
     """
-    if isinstance(rows, LegRows) and isinstance(source, LegRows):
-        return factor_in_rows(rows.legs, source.legs, rows.leg_weights(weights), factor)
-    assert isinstance(rows, BlockRows)
-    assert isinstance(source, BlockRows)
-    mapped = rows.cross_moment(source, factor, weights)
-    return np.asarray(np.linalg.lstsq(rows.outer(weights), mapped, rcond=None)[0], dtype=np.float64)
+    legs, weights = rows.legs, rows.leg_weights(weights)
+    mapped = legs.cross_moment(source.legs, factor, weights)
+    return np.asarray(np.linalg.lstsq(legs.outer(weights), mapped, rcond=None)[0], dtype=np.float64)
 
 
 def second_moment(rows: Rows, weights: Array) -> FloatArray:
     """Return sum_i w_i z_i z_i' or, of comparisons, that of their legs, each with half of the weight."""
-    if isinstance(rows, LegRows):
-        return rows.legs.outer(rows.leg_weights(weights))
-    return rows.outer(weights)
+    return rows.legs.outer(rows.leg_weights(weights))
 
 
 def find_coordinates(
@@ -184,7 +177,7 @@ def find_coordinates(
     with_constant: bool = False,
     blend: float = 0.0,
     in_units: bool = False,
-    signs: Array = None,
+    signs: Callable[[], Array] | None = None,
     finds_null: bool = True,
 ) -> Coordinates:
     """Find coordinates in which the blend (1 - b) Sigma + b diag(Sigma) of second moments is the identity.
@@ -196,26 +189,19 @@ def find_coordinates(
     in the wrong unit) have less weight, or they would dominate: this is a Huber-type estimate, which
     follows every change of units.  Enormous rows that are close, with a negative sign, keep their weight: M is
     almost zero along them, whatever the others are.  `finds_null` also finds the directions that do not vary,
-    which can be most of the work if there are many columns.  Weights and signs are handles of the source.
-    Comparisons count with both of their legs, of half the weight each.
+    which can be most of the work if there are many columns.  Weights are a handle of the source, and `signs` returns
+    one.  Comparisons count with both of their legs, of half the weight each.
     """
-    asked: dict[str, Any] = {
-        "with_constant": with_constant,
-        "blend": blend,
-        "in_units": in_units,
-        "finds_null": finds_null,
-    }
-    if isinstance(source, LegRows):
-        signs = None if signs is None else source.leg_signs(signs)
-        found = find_coordinates(source.legs, source.leg_weights(weights), signs=signs, **asked)
-        return replace(found, enormous=source.rows_of_legs(found.enormous))
-    normalise = partial(_normalise, **asked)
-    counted_less, sizes = _find_robust(source, weights, normalise)
-    if signs is None or sizes is None or not np.any(to_numpy(source.pick(signs, counted_less.enormous)) < 0):
-        return counted_less
-    limit = ENORMOUS**2 * counted_less.transform.shape[1]
-    in_full = source.map(lambda sizes, signs: (sizes > limit) & (signs < 0), sizes, signs)
-    return replace(_find_robust(source, weights, normalise, in_full)[0], enormous=counted_less.enormous)
+    normalise = partial(_normalise, with_constant=with_constant, blend=blend, in_units=in_units, finds_null=finds_null)
+    legs, weights = source.legs, source.leg_weights(weights)
+    found, sizes = _find_robust(legs, weights, normalise)
+    enormous = found.enormous
+    if signs is not None and sizes is not None:
+        of_legs = source.leg_signs(signs())
+        if np.any(to_numpy(legs.pick(of_legs, enormous)) < 0):
+            in_full = legs.map(_longer_than(ENORMOUS**2 * found.transform.shape[1], close=True), sizes, of_legs)
+            found, _ = _find_robust(legs, weights, normalise, in_full)
+    return replace(found, enormous=rows_of_legs(enormous, source.n_pairs) if source.compares else enormous)
 
 
 _Normalise = Callable[[BlockRows, Array], Coordinates]  # `_normalise` with what is asked for
@@ -266,8 +252,9 @@ def _reducing(large: float) -> Callable[[Array, Array], Array]:
     return reduced
 
 
-def _longer_than(limit: float) -> Callable[[Array], Array]:
-    return lambda sizes: sizes > limit
+def _longer_than(limit: float, *, close: bool = False) -> Callable[..., Array]:
+    """Whether rows are longer, and close if that is asked for."""
+    return lambda sizes, *signs: (sizes > limit) & (signs[0] < 0) if close else sizes > limit
 
 
 def _has_no_enormous(source: BlockRows, coordinates: Coordinates) -> bool:
@@ -352,8 +339,7 @@ def column_scales(source: Rows, weights: Array, *, centred: bool = False) -> Flo
 
     All rows count, including enormous ones; `weights`, a handle, sum to one.
     """
-    if isinstance(source, LegRows):
-        return column_scales(source.legs, source.leg_weights(weights), centred=centred)
+    source, weights = source.legs, source.leg_weights(weights)
     centre = _centre(source, weights, centred)
     largest = _scales(source.largest(centre), centre)
     squares = source.scaled_squares(weights, centre, largest)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_on_gpu, is_tensor, like, to_numpy
 from closefar.rows.blocks import BLOCK_BYTES, GPU_BLOCK_BYTES, KEEP_BYTES, BlockRows, held, symmetric
-from closefar.rows.source import GPU_PART_ROWS, PART_ROWS, Coordinates, Pulling, slices
+from closefar.rows.source import GPU_PART_ROWS, PART_ROWS, Coordinates, RowSource, slices
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The points that indexed rows are differences of: projected, and pulled back, block by block.
@@ -34,15 +34,12 @@ class IndexedPoints:
         T: a point is T'(x - centre).
     numbers : array of int, optional
         The rows of `array` that these points are, where they are not all of them.
-    unused : array of bool, optional
-        Points that occur in no difference; they count as zero, whatever they are.
     """
 
     array: NDArray[Any]
     centre: FloatArray | None = None
     transform: FloatArray | None = None
     numbers: IndexArray | None = None
-    unused: BoolArray | None = None
 
     def __len__(self) -> int:
         return len(self.array) if self.numbers is None else len(self.numbers)
@@ -69,10 +66,7 @@ class IndexedPoints:
 
     def _read(self, where: slice) -> FloatArray:
         block = self.array[where if self.numbers is None else self.numbers[where]].astype(np.float64, copy=False)
-        block = block if self.centre is None else block - self.centre
-        if self.unused is not None and np.any(self.unused[where]):
-            block = np.where(self.unused[where, None], 0.0, block)
-        return block
+        return block if self.centre is None else block - self.centre
 
     def columns(self, which: slice) -> FloatArray:
         """Return some of the coordinates of each point."""
@@ -99,10 +93,9 @@ class IndexedPoints:
         return total.T if self.transform is None else self.transform.T @ total.T
 
     def extent(self) -> FloatArray:
-        """Return the range of each column, unmapped, over the points that occur."""
+        """Return the range of each column, unmapped, over the points."""
         lowest, highest = np.full(self.array.shape[1], np.inf), np.full(self.array.shape[1], -np.inf)
-        for where, block in self.blocks():
-            block = block if self.unused is None else block[~self.unused[where]]
+        for _, block in self.blocks():
             lowest = np.minimum(lowest, block.min(axis=0, initial=np.inf))
             highest = np.maximum(highest, block.max(axis=0, initial=-np.inf))
         extent: FloatArray = np.maximum(highest - lowest, 0.0)
@@ -111,7 +104,7 @@ class IndexedPoints:
     def in_coordinates(self, coordinates: Coordinates) -> IndexedPoints:
         """The same points in other coordinates: kept if they are few, otherwise mapped in each pass."""
         transform = coordinates.transform if self.transform is None else self.transform @ coordinates.transform
-        mapped = IndexedPoints(self.array, self.centre, transform, self.numbers, self.unused)
+        mapped = IndexedPoints(self.array, self.centre, transform, self.numbers)
         if 8 * len(self) * mapped.n_columns > KEEP_BYTES:
             return mapped
         return IndexedPoints(mapped.columns(slice(0, mapped.n_columns)))
@@ -159,8 +152,8 @@ class IndexedRows(BlockRows):
         self._centre = points.centre
 
     @property
-    def n_projected(self) -> int:
-        return len(self._points)
+    def projected_bytes(self) -> int:
+        return 8 * len(self._points)
 
     def read(self, where: slice) -> Array:
         left, right = self._index[where].T
@@ -216,21 +209,13 @@ class IndexedRows(BlockRows):
     def squared_distances(self, factor: FloatArray) -> Array:
         return self._forms(self.forward(factor))
 
-    def quadratic_forms(self, matrix: FloatArray) -> Array:
+    def forms(self, matrix: FloatArray) -> Array:
         return self._forms(*self._halves(matrix))
 
     def outer(self, coefficients: Array) -> FloatArray:
         return self._moment(coefficients, np.ones(self.n_columns))
 
-    def sweep(
-        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
-    ) -> tuple[list[Pulling], FloatArray]:
-        halves = self._halves(matrix)
-        parts = [
-            function(self._forms(*halves, where=where), *(array[where] for array in arrays))
-            for where in slices(self.n_rows, self._part_rows)
-        ]
-        return parts, self.outer(self.join([part.margin_gradient for part in parts]))
+    sweep = RowSource.sweep  # forms of all pairs at once, as the sum over them is one of the points
 
     def largest(self, centre: FloatArray) -> FloatArray:
         """Return a bound on the largest absolute value of each column: its range over the points."""
@@ -265,16 +250,15 @@ class IndexedRows(BlockRows):
         signs = None if np.all(values[keep] > 0.0) else like(projections, np.sign(values[keep]))
         return projections, None, signs
 
-    def _forms(self, left: Array, right: Array = None, signs: Array = None, where: slice | None = None) -> Array:
-        """Return sum_k s_k (P_i - P_j)_k (Q_i - Q_j)_k of some pairs; by default, Q is P and each sign +1."""
-        within = slice(0, self.n_rows) if where is None else where
-        forms = np.zeros(within.stop - within.start)
+    def _forms(self, left: Array, right: Array = None, signs: Array = None) -> Array:
+        """Return sum_k s_k (P_i - P_j)_k (Q_i - Q_j)_k of all pairs; by default, Q is P and each sign +1."""
+        forms = np.zeros(self.n_rows)
         for columns in slices(left.shape[1], _COLUMNS):
             p = np.ascontiguousarray(left[:, columns])
             q = None if right is None else np.ascontiguousarray(right[:, columns])
             step = max(256, _GATHERED_BYTES // (8 * max(p.shape[1], 1)))
             for some in slices(len(forms), step):
-                ends = self._index[within.start + some.start : within.start + some.stop]
+                ends = self._index[some]
                 difference = _difference(p, ends)
                 other = difference if q is None else _difference(q, ends)
                 other = other if signs is None else other * signs[columns]
@@ -329,15 +313,12 @@ def _centre(points: Array, index: Array) -> FloatArray:
 
 
 def _occurring(points: IndexedPoints, index: IndexArray) -> tuple[IndexedPoints, IndexArray]:
-    """The points that occur, and the index for them; if most do, all points, with the others marked."""
+    """The points that occur, and the index for them."""
     used: BoolArray = np.zeros(len(points), dtype=bool)
     for where in slices(len(index), _MOST_SUMMED):
         used[index[where]] = True
-    n_used = int(used.sum())
-    if n_used == len(points):
+    if np.all(used):
         return points, index
-    if 2 * n_used >= len(points):
-        return replace(points, unused=~used), index
     numbers = np.cumsum(used, dtype=np.int64) - 1
     return points.take(used), numbers[index]
 
@@ -482,13 +463,11 @@ class GraphRows(IndexedRows):
         ends = self._index[where]
         return projections.index_select(0, ends[:, 0]) - projections.index_select(0, ends[:, 1])
 
-    def _forms(self, left: Array, right: Array = None, signs: Array = None, where: slice | None = None) -> Array:
-        first, last = (0, self.n_rows) if where is None else (where.start, where.stop)
-        forms = left.new_empty(last - first)
+    def _forms(self, left: Array, right: Array = None, signs: Array = None) -> Array:
+        forms = left.new_empty(self.n_rows)
         for some in slices(len(forms), _step(left)):
-            here = slice(first + some.start, first + some.stop)
-            difference = self._differences(left, here)
-            products = difference * (difference if right is None else self._differences(right, here))
+            difference = self._differences(left, some)
+            products = difference * (difference if right is None else self._differences(right, some))
             forms[some] = products.sum(dim=1) if signs is None else products @ signs
         return forms
 

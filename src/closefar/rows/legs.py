@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
-from closefar.arrays import LEGS, Array, FloatArray, IndexArray, is_indexed, is_on_gpu, to_numpy
+from closefar.arrays import LEGS, Array, FloatArray, IndexArray, is_indexed
 from closefar.rows.blocks import (
     BlockRows,
     Differences,
     grouped_sums,
-    matching,
+    interleaved,
     moments_of,
     row_array_like,
     sum_of_features,
-    summed,
 )
 from closefar.rows.indexed import indexed_rows
-from closefar.rows.source import Coordinates, Pulling, RowSource, concatenated
+from closefar.rows.source import Coordinates, Joined, RowFunction, RowSource, Terms, Trait, concatenated
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Rows of several sources as one source: those of the first, then those of the next.
@@ -41,15 +40,21 @@ class StackedRows(BlockRows):
         return list(zip(self.sources, _consecutive([source.n_rows for source in self.sources]), strict=True))
 
     @property
-    def n_projected(self) -> int:
-        return sum(source.n_projected for source in self.sources)
+    def traits(self) -> frozenset[Trait]:
+        return frozenset.intersection(*(source.traits for source in self.sources))
+
+    @property
+    def engine(self) -> str:
+        return self.sources[0].engine
+
+    @property
+    def projected_bytes(self) -> int:
+        return sum(source.projected_bytes for source in self.sources)
 
     @cached_property
     def rough(self) -> BlockRows:
-        if is_on_gpu(self.model):
-            return self
         rough = [source.rough for source in self.sources]
-        is_rough = len({str(each.model.dtype) for each in rough}) == 1 and rough[0] is not self.sources[0]
+        is_rough = len({(type(each), str(each.model.dtype)) for each in rough}) == 1 and rough[0] is not self.sources[0]
         return StackedRows(*rough) if is_rough else self  # all in the same precision
 
     def read(self, where: slice) -> Array:
@@ -107,8 +112,8 @@ class StackedRows(BlockRows):
     def projected(self, factor: FloatArray) -> FloatArray:
         return np.concatenate([source.projected(factor) for source in self.sources])
 
-    def quadratic_forms(self, matrix: FloatArray) -> Array:
-        return concatenated([source.quadratic_forms(matrix) for source in self.sources])
+    def forms(self, matrix: FloatArray) -> Array:
+        return concatenated([source.forms(matrix) for source in self.sources])
 
     def squared_distances(self, factor: FloatArray) -> Array:
         return concatenated([source.squared_distances(factor) for source in self.sources])
@@ -125,7 +130,8 @@ class StackedRows(BlockRows):
 
     def _split(self, projections: Array) -> list[Array]:
         """The projections of each source."""
-        return [projections[where, :] for where in _consecutive([source.n_projected for source in self.sources])]
+        counts = [source.projected_bytes // 8 for source in self.sources]
+        return [projections[where, :] for where in _consecutive(counts)]
 
     @staticmethod
     def _added(sums: Iterator[FloatArray]) -> FloatArray:
@@ -151,8 +157,6 @@ class LegRows(RowSource):
     scale : float
         What the margin of a comparison is multiplied by: one over its noise, relative to that of pairs.
     """
-
-    can_project = True
 
     def __init__(self, legs: BlockRows, n_pairs: int, n_comparisons: int, scale: float = 1.0) -> None:
         super().__init__(n_pairs + n_comparisons, legs.n_columns)
@@ -199,17 +203,28 @@ class LegRows(RowSource):
         return self.legs.model
 
     @property
+    def compares(self) -> bool:
+        return True
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        return self.legs.traits
+
+    @property
     def engine(self) -> str:
         return self.legs.engine
 
     @property
-    def n_projected(self) -> int:
-        return self.legs.n_projected
+    def projected_bytes(self) -> int:
+        return self.legs.projected_bytes
+
+    @property
+    def most_projected(self) -> int:
+        return self.legs.most_projected
 
     @cached_property
     def rough(self) -> LegRows:
-        # On a GPU, fused kernels are for pairs alone.
-        return self if is_on_gpu(self.model) else self.with_legs(self.legs.rough)
+        return self.with_legs(self.legs.rough)
 
     def in_coordinates(self, coordinates: Coordinates) -> LegRows:
         return self.with_legs(self.legs.in_coordinates(coordinates))
@@ -235,15 +250,11 @@ class LegRows(RowSource):
         """Return the weight of each leg: that of its pair, or half of that of its comparison."""
         if is_numpy_array(weights) and weights.strides == (0,) and self.n_pairs == 0:
             return np.broadcast_to(0.5 * weights[:1], self.legs.n_rows)  # one number still stands for all
-        return self._beside_pairs(weights, lambda compared: _interleaved(0.5 * compared, 0.5 * compared))
+        return self._beside_pairs(weights, lambda compared: interleaved(0.5 * compared, 0.5 * compared))
 
     def leg_signs(self, signs: Array) -> Array:
         """Return +1 for each leg that was judged far, and -1 for each that was judged close."""
-        return self._beside_pairs(signs, lambda compared: _interleaved(-compared, compared))
-
-    def rows_of_legs(self, legs: IndexArray) -> IndexArray:
-        """Return the numbers of the rows that these legs belong to, each once, in their order."""
-        return np.unique(np.where(legs < self.n_pairs, legs, self.n_pairs + (legs - self.n_pairs) // 2))
+        return self._beside_pairs(signs, lambda compared: interleaved(-compared, compared))
 
     def _split(self, *arrays: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """The numbers of pairs, and those of comparisons."""
@@ -255,54 +266,48 @@ class LegRows(RowSource):
             return function(values)
         return concatenated([values[: self.n_pairs], function(values[self.n_pairs :])])
 
-    def _pulled(self, coefficients: Array) -> Array:
-        """The coefficient of zz' for each leg z."""
-        return self._beside_pairs(coefficients, self._pulled_compared)
-
-    def _pulled_compared(self, coefficients: Array) -> Array:
-        scaled = coefficients if self.scale == 1.0 else self.scale * coefficients
-        return _interleaved(-scaled, scaled)
-
     def _margins(self, forms: Array) -> Array:
         """The form of each row, from those of all legs."""
-        return self._beside_pairs(forms, self._margins_compared)
-
-    def _margins_compared(self, forms: Array) -> Array:
-        margins = forms[1::2] - forms[0::2]
-        return margins if self.scale == 1.0 else self.scale * margins
+        return self._beside_pairs(forms, lambda legs: self.scale * (legs[1::2] - legs[0::2]))
 
     # The operator, by that of the legs.
 
-    def quadratic_forms(self, matrix: FloatArray) -> Array:
-        return self._margins(self.legs.quadratic_forms(matrix))
+    def forms(self, matrix: FloatArray) -> Array:
+        compared = self._compared.leg_forms(self.scale * matrix)
+        return compared if self._pairs is None else concatenated([self._pairs.forms(matrix), compared])
 
     def squared_distances(self, factor: FloatArray) -> Array:
         return self._margins(self.legs.squared_distances(factor))
 
     def outer(self, coefficients: Array) -> FloatArray:
-        return self.legs.outer(self._pulled(coefficients))
+        (of_pairs,), (compared,) = self._split(coefficients)
+        total = self.scale * self._compared.leg_outer(compared)
+        return total if self._pairs is None else total + self._pairs.outer(of_pairs)
 
     def forward(self, factor: FloatArray) -> Array:
         """Return the projections of all legs."""
         return self.legs.forward(factor)
 
     def backward(self, projections: Array, coefficients: Array) -> FloatArray:
-        return self.legs.backward(projections, self._pulled(coefficients))
+        of_legs = self._beside_pairs(coefficients, lambda each: self.scale * interleaved(-each, each))
+        return self.legs.backward(projections, of_legs)
 
     def inner(self, left: Array, right: Array) -> Array:
         return self._margins(self.legs.inner(left, right))
 
-    def sweep(
-        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
-    ) -> tuple[list[Pulling], FloatArray]:
+    def sweep(self, function: RowFunction, matrix: FloatArray, *arrays: Array) -> tuple[Terms, FloatArray]:
         of_pairs, compared = self._split(*arrays)
-        parts, total = ([], 0.0) if self._pairs is None else self._pairs.sweep(matrix, function, *of_pairs)
-
-        def of_legs(forms: Array, *here: Array) -> _Pulled:
-            parts.append(function(self._margins_compared(forms), *here))
-            return _Pulled(self._pulled_compared(parts[-1].margin_gradient))
-
-        return parts, total + self._compared.sweep(matrix, of_legs, *map(_ByLeg, compared))[1]
+        fused = self._compared.leg_sweep(function, self.scale * matrix, *compared)
+        if fused is None:
+            terms, total = super().sweep(function, matrix, *arrays)
+            return terms._replace(forms=None), total  # which may not be exact
+        joined, total = Joined(self.n_rows, pulls=False), self.scale * fused[1]
+        if self._pairs is not None:
+            found, on_pairs = self._pairs.sweep(function, matrix, *of_pairs)
+            joined.add(slice(0, self.n_pairs), found)
+            total = total + on_pairs
+        joined.add(slice(self.n_pairs, self.n_rows), fused[0])
+        return joined.terms(), total
 
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
@@ -316,19 +321,6 @@ class LegRows(RowSource):
         of_pairs = self._pairs.rotated_moments(curved, tuple(crossed), basis)
         return found + of_pairs[0], columns + of_pairs[1]
 
-    def mixed_moments(self, curvature: Array, basis: FloatArray) -> FloatArray | None:
-        (of_pairs,), (compared,) = self._split(curvature)
-
-        def mixed(where: slice, turned: Array) -> Array:
-            near, far = turned[:, 0::2], turned[:, 1::2]
-            curved = (self.scale**2) * matching(turned, compared[_rows(where)])
-            # (f_v f_w - n_v n_w)^2, multiplied out
-            both = (near * far * curved) @ (near * far).T
-            return (far**2 * curved) @ (far**2).T - 2.0 * both + (near**2 * curved) @ (near**2).T
-
-        found = to_numpy(summed(mixed(*each) for each in self._compared.projected_blocks(basis)))
-        return found if self._pairs is None else found + self._pairs.rotated_moments(of_pairs, (), basis)[0]
-
     def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
         (own, *beside_own), (compared, *beside) = self._split(root, *border)
         total = sum_of_features(self._compared, self.scale * compared, tuple(beside), n_legs=2, rough=rough)
@@ -340,12 +332,16 @@ class LegRows(RowSource):
         if not is_numpy_array(self.model):
             return super().grouped_outers(coefficients, groups, n_groups)
         (own, own_groups), (compared, groups) = self._split(coefficients, groups)
-        legs, step = self._compared.blocks(), self._compared.n_features_at_once
-        total = grouped_sums(legs, self.scale * compared, groups, n_groups, step, n_legs=2)
+        total = grouped_sums(self._compared, self.scale * compared, groups, n_groups, n_legs=2)
         return total if self._pairs is None else total + self._pairs.grouped_outers(own, own_groups, n_groups)
 
 
 Rows = BlockRows | LegRows
+
+
+def rows_of_legs(legs: IndexArray, n_pairs: int) -> IndexArray:
+    """Return the numbers of the rows that these legs belong to, each once, in their order; pairs come first."""
+    return np.unique(np.where(legs < n_pairs, legs, n_pairs + (legs - n_pairs) // 2))
 
 
 def legs_of(data: Any) -> BlockRows:
@@ -356,32 +352,6 @@ def legs_of(data: Any) -> BlockRows:
     return indexed_rows(data.points, data.index[:, [*near, *far]].reshape((-1, 2)))
 
 
-class _Pulled(NamedTuple):
-    """The coefficients of legs, for their sweep."""
-
-    margin_gradient: Array
-
-
-class _ByLeg:
-    """Numbers of comparisons, selected by slices of their legs."""
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
-
-    def __getitem__(self, where: slice) -> Array:
-        return self._array[_rows(where)]
-
-
 def _rows(where: slice) -> slice:
     """The comparisons of some legs."""
     return slice(where.start // 2, where.stop // 2)
-
-
-def _interleaved(near: Array, far: Array) -> Array:
-    """One number for each leg, from those of near and of far legs."""
-    if is_numpy_array(near):
-        both = np.empty(2 * len(near), dtype=near.dtype)  # faster than a stack
-        both[0::2], both[1::2] = near, far
-        return both
-    xp = array_namespace(near)
-    return xp.reshape(xp.stack([near, far], axis=1), (-1,))

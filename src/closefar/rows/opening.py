@@ -180,6 +180,8 @@ def rows_of(data: Any, origin: FloatArray | None = None) -> Rows:
 
     Single points are measured from an origin, if one is given; in the difference of a pair it cancels.
     """
+    if is_in_partitions(data):
+        return _partitioned(data)
     if _are_compared(data):
         return LegRows(legs_of(data), 0, int(data.shape[0]))
     return pair_rows(data, origin)
@@ -192,11 +194,7 @@ def pair_rows(data: Any, origin: FloatArray | None = None) -> BlockRows:
             f"this needs pairs, which have one difference each; got comparisons of shape {tuple(data.shape)}. "
             "Give pairs (n, 2, d) or differences (n, d)."
         )
-    if is_in_partitions(data):
-        refs = data.engine.keep(partial(_rows_of_partition, device=data.device), data.refs)
-        source: BlockRows = PartitionedRows(data.engine, refs, data.counts, data.n_columns, data.device)
-    else:
-        source = _rows_here(data)
+    source: BlockRows = _partitioned(data) if is_in_partitions(data) else _rows_here(data)
     has_two_sides = is_indexed(data) or data.ndim == 3 or not getattr(data, "is_single", True)
     return source if origin is None or has_two_sides else FromOrigin(source, origin)
 
@@ -213,8 +211,24 @@ def _rows_here(data: Any) -> BlockRows:
     return data if isinstance(data, BlockRows) else Differences(data)
 
 
-def _rows_of_partition(partition: Any, device: Any) -> StoredRows:
-    return StoredRows(_rows_here(on_device(partition.data, device)))
+def _partitioned(data: Any, compared: Any = None, scale: float = 1.0) -> PartitionedRows:
+    """The rows of partitions, and after them those of comparisons, whose margins are multiplied by a scale."""
+    parts, of_comparisons = [data], _are_compared(data)
+    parts += [] if compared is None else [compared]
+    to_rows = partial(_rows_of_partition, device=data.device, scale=scale)
+    refs = [ref for part in parts for ref in data.cluster.keep(to_rows, part.refs)]
+    counts = [count for part in parts for count in part.counts]
+    n_compared = len(parts[-1].counts) if of_comparisons or compared is not None else 0
+    found = PartitionedRows(data.cluster, refs, counts, data.n_columns, data.device, n_compared)
+    found.scale = scale
+    return found
+
+
+def _rows_of_partition(partition: Any, device: Any, scale: float) -> StoredRows:
+    data = on_device(partition.data, device)
+    if _are_compared(data):
+        return StoredRows(LegRows(legs_of(data), 0, int(data.shape[0]), scale))
+    return StoredRows(_rows_here(data))
 
 
 def judged_rows(judgements: Judgements, comparison_noise: float = 1.0) -> Rows:
@@ -222,12 +236,15 @@ def judged_rows(judgements: Judgements, comparison_noise: float = 1.0) -> Rows:
 
     `comparison_noise` is the noise of comparisons, relative to that of pairs.
     """
-    if _are_compared(judgements.data):
-        return LegRows(legs_of(judgements.data), 0, len(judgements), 1.0 / comparison_noise)
-    pairs = pair_rows(judgements.data)
+    data, scale = judgements.data, 1.0 / comparison_noise
+    if is_in_partitions(data):
+        return _partitioned(data, getattr(judgements, "compared", None), scale)
+    if _are_compared(data):
+        return LegRows(legs_of(data), 0, len(judgements), scale)
+    pairs = pair_rows(data)
     if judgements.comparisons is None:
         return pairs.at_hand() if isinstance(pairs, Differences) else pairs
-    return LegRows.mixed(pairs, legs_of(judgements.comparisons.data), 1.0 / comparison_noise)
+    return LegRows.mixed(pairs, legs_of(judgements.comparisons.data), scale)
 
 
 def _are_compared(data: Any) -> bool:

@@ -11,8 +11,9 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -90,68 +91,128 @@ class Coordinates:
         return np.asarray(np.linalg.solve(scaled, self.scales[varies, None] * factor[varies]), dtype=np.float64)
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# What a function finds for rows, part by part: sums over them, and numbers for each that stay where the rows are.
+
+
 Part = TypeVar("Part")
-Result = TypeVar("Result")
-Result_co = TypeVar("Result_co", covariant=True)
-
-
-class HasPull(Protocol):
-    """A result for some rows that includes one coefficient per row."""
-
-    @property
-    def margin_gradient(self) -> Array: ...
-
-
-Pulling = TypeVar("Pulling", bound=HasPull)
 
 # Rows per part of arrays with one number per row: in cache or, on a GPU, few parts, each of which is waited for.
 PART_ROWS, GPU_PART_ROWS = 1 << 16, 1 << 22
 
 
-class Sweeper(Protocol[Result_co]):
-    """The function that a pass over the rows evaluates: a likelihood."""
+class Terms(NamedTuple):
+    """What a `RowFunction` finds for some rows.
 
-    row_arrays: tuple[Array, ...]
+    Attributes
+    ----------
+    sums : array
+        Sums over these rows.
+    least : float
+        The least of some number of each row.
+    pull : array, optional
+        The coefficient of F_i of each row, for the sum of a sweep.
+    arrays : tuple of arrays
+        Numbers of each row to keep.
+    forms : array, optional
+        The forms of each row, if a sweep had all of them at once.
+    """
 
-    def without_rows(self) -> Any: ...
-
-    def loss_and_gradient(
-        self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
-    ) -> tuple[Result_co, FloatArray]: ...
-
-    def evaluate(self, source: RowSource, squared: Array, thresholds: FloatArray, order: int) -> Result_co: ...
-
-    def best_thresholds(
-        self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
-    ) -> tuple[FloatArray, Result_co]: ...
-
-
-class MarginSums(NamedTuple):
-    """The sums of a fused pass: the loss, its first and second derivative in tau, the least margin, and dR/dM."""
-
-    loss: float
-    slope: float
-    curvature: float
-    least_margin: float
-    gradient: FloatArray
+    sums: FloatArray
+    least: float = np.inf
+    pull: Array = None
+    arrays: tuple[Array, ...] = ()
+    forms: Array = None
 
 
-class MarginTerms(NamedTuple):
-    """The loss, its first and second derivative in tau, the least margin, and derivatives in the squared distances."""
+class KernelCall(NamedTuple):
+    """A function as kernels know it: the loss of judgements whose answers are these intervals, or a change of it.
 
-    loss: float
-    slope: float
-    curvature: float
-    least_margin: float
-    margin_gradient: Array
-    second: Array | None
+    Its arrays are the codes of answers, numbers from 0, and the weights.  Its sums are those of the loss and of its
+    derivatives in the ends of intervals, by code.  If all intervals have the same single end t, as those of close and
+    far, codes do not matter.  Without a noise it is w (q - t), its only array w, and its only sum has a negative sign.
+    """
+
+    noise: Noise | None
+    low: FloatArray
+    up: FloatArray
+    order: int = 1
+
+    @property
+    def threshold(self) -> float | None:
+        """The end of two intervals that share it, below and above; None for others."""
+        is_split = len(self.low) == 2 and self.low[0] == -np.inf and self.up[1] == np.inf and self.up[0] == self.low[1]
+        return float(self.up[0]) if is_split else None
+
+
+class RowFunction(Protocol):
+    """A function of one signed sum of squared distances per row, and of arrays with a number per row.
+
+    It travels to where rows are, so it holds no such array itself.
+    """
+
+    @property
+    def kernel(self) -> KernelCall | None:
+        """The same for a kernel, if there are kernels for it."""
+
+    def __call__(self, forms: Array, *arrays: Array) -> Terms: ...
+
+
+class Joined:
+    """The terms of parts of the rows as those of all of them.
+
+    Arrays of NumPy are written into those of all rows at once: joining would hold all numbers twice, which would be
+    most of the memory of a fit to very many judgements.
+    """
+
+    def __init__(self, n_rows: int, *, pulls: bool = True) -> None:
+        self._n_rows = n_rows
+        self._pulls = pulls  # whether to keep what is pulled
+        self._sums: list[FloatArray] = []
+        self._least = np.inf
+        self._arrays: list[Array] = []  # of all rows, or the parts of each
+        self._parts: list[list[Array]] = []
+
+    def add(self, where: slice, part: Terms) -> Terms:
+        """Add the terms of these rows, and return them."""
+        self._sums.append(part.sums)
+        self._least = min(self._least, part.least)
+        self._pulls = self._pulls and part.pull is not None
+        arrays = (part.pull, *part.arrays) if self._pulls else part.arrays
+        if not all(isinstance(each, np.ndarray) for each in arrays):
+            self._parts.append(list(arrays))
+            return part
+        if not self._arrays:
+            is_all = where.stop - where.start == self._n_rows  # which is not copied
+            self._arrays = list(arrays) if is_all else [np.empty(self._n_rows, dtype=each.dtype) for each in arrays]
+        for array, values in zip(self._arrays, arrays, strict=True):
+            if array is not values:
+                array[where] = values
+        return part
+
+    def terms(self) -> Terms:
+        arrays = self._arrays or [concatenated(list(each)) for each in zip(*self._parts, strict=True)]
+        pull, *rest = arrays if self._pulls else (None, *arrays)
+        return Terms(np.sum(self._sums, axis=0), self._least, pull, tuple(rest))
+
+
+class Trait(Enum):
+    """What rows, a likelihood or a feasible set have, and what solvers need of a problem."""
+
+    PROJECTIONS = "k numbers per row can be kept, and a product with k columns takes k / d of a pass"
+    KERNELS = "sweeps of the rows in lower precision are probably fused"
+    FUSED = "sweeps are fused"
+    REMOTE = "each operation is a round trip, so that a few large ones are better than many"
+    CONVEX = "the loss is convex, so that bounds can be proven"
+    TANGENTS = "the loss is a function of one margin per row, which its tangents bound"
+    FACTORS = "each feasible M has a factor"
 
 
 class RowSource(ABC):
     """Rows that map a symmetric S to <F_i, S>; for a difference z_i, that is z_i' S z_i with F_i = z_i z_i'.
 
-    A source must implement `quadratic_forms` and its adjoint `outer`; everything else follows from
-    them, and a source overrides what it can do faster.  Input matrices and resulting sums are NumPy
+    A source must implement `forms` and its adjoint `outer`; everything else follows from them, and a source overrides
+    what it can do faster: `sweep` above all, which is what solvers call.  Input matrices and resulting sums are NumPy
     arrays.
 
     Parameters
@@ -161,19 +222,12 @@ class RowSource(ABC):
 
     Attributes
     ----------
-    can_project : bool
-        Whether rows are differences whose projections A'z_i can be kept (`forward`, `backward`, `inner`).
-    is_remote : bool
-        Whether each operation is a round trip to other processes, so that a few large ones are better than many.
-    is_fused : bool
-        Whether it has `margin_pass` and `curvature_pass`, so that these are faster than other operations.
+    traits : frozenset of Trait
+        What it can do better than others.
     condition : float
         By how much coordinates amplify the rounding errors of sums.
     """
 
-    can_project: bool = False
-    is_remote: bool = False
-    is_fused: bool = False
     condition: float = 1.0
 
     def __init__(self, n_rows: int, n_columns: int) -> None:
@@ -181,19 +235,13 @@ class RowSource(ABC):
         self.n_columns = n_columns
 
     @property
+    def traits(self) -> frozenset[Trait]:
+        return frozenset()
+
+    @property
     def rough(self) -> RowSource:
         """The same rows in a precision that is enough to approach an optimum, if that is faster; or the rows."""
         return self
-
-    @property
-    def has_kernels(self) -> bool:
-        """Whether it has `margin_terms`, so that all rows are better evaluated at once than block by block."""
-        return False
-
-    @property
-    def can_fuse(self) -> bool:
-        """Whether the rows that are `rough` are probably fused."""
-        return False
 
     @property
     def engine(self) -> str:
@@ -205,16 +253,11 @@ class RowSource(ABC):
         return self.n_rows, self.n_columns
 
     @property
-    def n_projected(self) -> int:
-        """How many rows the projections of `forward` have."""
-        return self.n_rows
-
-    @property
     def ndim(self) -> int:
         return 2
 
     @abstractmethod
-    def quadratic_forms(self, matrix: FloatArray) -> Array:
+    def forms(self, matrix: FloatArray) -> Array:
         """Return <F_i, S> for each row, for a symmetric S of any signature."""
 
     @abstractmethod
@@ -238,6 +281,10 @@ class RowSource(ABC):
         return self.row_array(np.arange(self.n_rows, dtype=np.float64))
 
     # Arrays of one number per row.
+
+    def keep(self, array: Array) -> Array:
+        """Compute an array once, if it is a handle of what is not computed yet."""
+        return array
 
     def gather(self, array: Array) -> FloatArray:
         """Return the numbers behind a handle."""
@@ -281,39 +328,67 @@ class RowSource(ABC):
         """Return the sum of those products."""
         return sum(self.parts(_dot, left, right))
 
-    def dots(self, *pairs: tuple[Array, Array]) -> list[float]:
-        """Return several such sums, in one round trip."""
-        return [self.dot(left, right) for left, right in pairs]
-
-    # Projections: k numbers per row, as a handle that callers may add and multiply by numbers, like row arrays.
+    # Projections: handles that callers may add and multiply by numbers, from which everything about M = A A' follows
+    # without another pass where k numbers per row are kept.  By default they are the factor itself.
 
     def forward(self, factor: FloatArray) -> Array:
-        """Return the projections A'z_i, from which everything about M = A A' can be computed without another pass."""
-        raise NotImplementedError(f"{type(self).__name__} has no projections.")
+        """Return the projections A'z_i."""
+        return factor.copy()  # which the caller may change
 
     def backward(self, projections: Array, coefficients: Array) -> FloatArray:
         """Return sum_i c_i z_i p_i', one column for each of the k numbers."""
-        raise NotImplementedError(f"{type(self).__name__} has no projections.")
+        found: FloatArray = self.outer(coefficients) @ projections
+        return found
 
     def inner(self, left: Array, right: Array) -> Array:
         """Return the row array p_i'q_i of two projections: for p = q = A'z it is z'AA'z."""
-        raise NotImplementedError(f"{type(self).__name__} has no projections.")
+        product = left @ right.T
+        return self.forms(0.5 * (product + product.T))
+
+    @property
+    def compares(self) -> bool:
+        """Whether some rows are comparisons, of two legs."""
+        return False
+
+    @property
+    def projected_bytes(self) -> int:
+        """The memory that each column of projections takes."""
+        return 0
+
+    @property
+    def most_projected(self) -> int:
+        """The bytes that projections may take, where it is not known how many are free."""
+        return 1 << 31
 
     # Derived from the operator.
 
     def squared_distances(self, factor: FloatArray) -> Array:
         """Return <F_i, A A'> for each row."""
-        return self.quadratic_forms(factor @ factor.T)
+        return self.forms(factor @ factor.T)
 
-    def sweep(
-        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
-    ) -> tuple[list[Pulling], FloatArray]:
-        """Call a function of <F_i, S> and of these arrays; return its results, in parts, and sum_i g_i F_i.
+    def each(self, function: RowFunction, *arrays: Array) -> Terms:
+        """Call a function of these arrays, the first of which are forms; its arrays become handles."""
+        is_there = is_on_gpu(arrays[0])
+        found = self.fused_each(function, *arrays) if is_there else None
+        if found is not None:
+            return found
+        joined = Joined(self.n_rows)
+        for where in slices(self.n_rows, GPU_PART_ROWS if is_there else PART_ROWS):
+            joined.add(where, function(*(array[where] for array in arrays)))
+        return joined.terms()
 
-        g_i are the numbers in `margin_gradient` of the results, one per row.
+    def fused_each(self, function: RowFunction, *arrays: Array) -> Terms | None:
+        """The same by a kernel; None without one."""
+        return None
+
+    def sweep(self, function: RowFunction, matrix: FloatArray, *arrays: Array) -> tuple[Terms, FloatArray]:
+        """Call a function of <F_i, S> and of these arrays; return its terms, and sum_i c_i F_i for what they pull.
+
+        A source that can do better, such as one with kernels or a cluster, replaces this alone.
         """
-        parts = self.parts(function, self.quadratic_forms(matrix), *arrays)
-        return parts, self.outer(self.join([part.margin_gradient for part in parts]))
+        forms = self.forms(matrix)
+        found = self.each(function, forms, *arrays)
+        return found._replace(pull=None, forms=forms), self.outer(found.pull)
 
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
@@ -322,16 +397,9 @@ class RowSource(ABC):
 
         The first column is sum_i c_i q_i, the others sum_i b_i q_i for each cross b.
         """
-        measured = [self.quadratic_forms(np.outer(vector, vector)) for vector in basis.T]
+        measured = [self.forms(np.outer(vector, vector)) for vector in basis.T]
         columns = [[self.dot(q, each) for each in (curvature, *crosses)] for q in measured]
         return self._gram(measured, curvature), np.array(columns)
-
-    def mixed_moments(self, curvature: Array, basis: FloatArray) -> FloatArray | None:
-        """Return sum_i c_i <F_i, v w'>^2 for columns v, w of the basis; None if F_i has rank one.
-
-        Then they are those of `rotated_moments`.
-        """
-        return None
 
     def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
         """Return sum_i f_i f_i' for f_i = (root_i times F_i, packed, and border_i).
@@ -339,7 +407,7 @@ class RowSource(ABC):
         If it may be `rough`, single precision is used where that is faster.
         """
         size = packed.packed_size(self.n_columns)
-        measured = [self.quadratic_forms(packed.unpack(entry, self.n_columns)) for entry in np.eye(size)]
+        measured = [self.forms(packed.unpack(entry, self.n_columns)) for entry in np.eye(size)]
         features = [self.product(q, root) for q in measured] + list(border)
         return self._gram(features, None)
 
@@ -356,42 +424,6 @@ class RowSource(ABC):
     def take(self, indices: IndexArray, *arrays: Array) -> tuple[RowSource, list[Array]]:
         """Return the rows at these indices, and their numbers in these arrays, in one round trip."""
         return self.take_rows(indices), [self.pick(array, indices) for array in arrays]
-
-    # Operations that a source may replace altogether: the pass of the solvers, and the search for thresholds.
-
-    def loss_and_gradient(
-        self, likelihood: Sweeper[Result], matrix: FloatArray, thresholds: FloatArray
-    ) -> tuple[Result, FloatArray]:
-        """Evaluate a metric and dR/dM in a forward, a pointwise and a backward step, which a kernel may fuse."""
-        return likelihood.loss_and_gradient(self, matrix, thresholds)
-
-    def evaluate(self, likelihood: Sweeper[Result], squared: Array, thresholds: FloatArray, order: int) -> Result:
-        """Evaluate a likelihood at known squared distances, with derivatives up to this order."""
-        return likelihood.evaluate(self, squared, thresholds, order)
-
-    def best_thresholds(
-        self, likelihood: Sweeper[Result], squared: Array, start: FloatArray, least: FloatArray, tol: float
-    ) -> tuple[FloatArray, Result]:
-        """Minimise over the thresholds at known squared distances; one round trip on a cluster."""
-        return likelihood.best_thresholds(self, squared, start, least, tol)
-
-    # Fused passes, which some sources have.
-
-    def margin_terms(
-        self, noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
-    ) -> MarginTerms | None:
-        """Return the terms w_i phi(s_i (q_i - tau)) at squared distances q; None if that can't be fused."""
-        return None
-
-    def margin_pass(
-        self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
-    ) -> MarginSums | None:
-        """Return the sums over w_i phi(s_i (<F_i, S> - tau)) or None if that can't be fused."""
-        return None
-
-    def curvature_pass(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
-        """Return sum_i c_i (<F_i, S> - t) F_i, and minus the same sum without F_i; None if that can't be fused."""
-        return None
 
     def _gram(self, arrays: list[Array], weights: Array | None) -> FloatArray:
         weighted = arrays if weights is None else [self.product(array, weights) for array in arrays]

@@ -7,11 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
 from closefar.arrays import Array, FloatArray
+from closefar.rows import Trait
 from closefar.solve.certificate import Certificate
 from closefar.solve.problem import OutOfTime, Passes, Point, Problem, supervisor
 
@@ -47,7 +49,7 @@ class State:
     `objective` is the penalised risk at (matrix, thresholds), `bound` the best lower
     bound on its minimum proven so far, and `memory` is private to the solver.  If `stuck`,
     further steps cannot improve the objective in floating-point arithmetic.  `factor` is one of the
-    matrix, and `squared` are its squared distances in full precision, if the solver knows them.
+    matrix, and `squared` are its squared distances, if the solver knows them.
     `rates` are the flip rates where the likelihood has some.
     """
 
@@ -71,15 +73,40 @@ class State:
     def of(cls, point: Point, bound: float, memory: Any) -> State:
         """A point of the problem, with the bound proven so far."""
         least_margin = point.evaluation.least_margin
-        return cls(point.matrix, point.thresholds, point.value, bound, least_margin, memory)
+        return cls(point.matrix, point.thresholds, point.value, bound, least_margin, memory, squared=point.squared)
 
     @property
     def gap(self) -> float:
         return max(self.objective - self.bound, 0.0)
 
 
+Watch = Callable[[int, State], None]
+
+
+@dataclass(frozen=True)
+class SolverSettings:
+    """How a problem is solved: those settings of a fit that solvers know, with the same meaning.
+
+    With `proves`, a gap is proven even if that is additional work.
+    """
+
+    solver: str = "auto"
+    rank: Any = None
+    tol: float = 1e-6
+    max_iter: int = 1000
+    proves: bool = True
+
+
 class Solver(ABC):
-    """An algorithm that minimises the penalised risk, one step at a time."""
+    """An algorithm that minimises the penalised risk, one step at a time.
+
+    Attributes
+    ----------
+    needs : frozenset of Trait
+        What a problem must have for it.
+    """
+
+    needs: ClassVar[frozenset[Trait]] = frozenset()
 
     def __init__(self, problem: Problem, tol: float, rng: np.random.Generator) -> None:
         self.problem = problem
@@ -94,35 +121,58 @@ class Solver(ABC):
     def resume(self, state: State) -> State:
         """Return the first state when continuing from the state of another solver or penalty."""
 
-    def begin(self, state: State | None) -> State:
-        """Return the first state: from another one, if there is one."""
-        return self.start() if state is None else self.resume(state)
+    def beginning(self, state: State | None) -> Callable[[], State]:
+        """What returns the first state: from another one, if there is one."""
+        return self.start if state is None else partial(self.resume, state)
 
     @abstractmethod
     def step(self, state: State) -> State:
         """Return the next state."""
 
-    def run(self, start: Callable[[], State], limits: RunLimits) -> Run:
-        """Step until a limit is reached; an interrupt, or the end of the time, keeps the last state."""
-        watch, state, iteration = supervisor(), start(), 0
+    def run(
+        self,
+        start: Callable[[], State],
+        *,
+        tol: float,
+        max_iter: int,
+        watch: Watch | None = None,
+        stop_if_separable: bool = False,
+        relative_tol: float = 0.0,
+    ) -> Run:
+        """Step until a gap of at most `tol`, or of that share of the objective, is proven, or `max_iter` steps.
+
+        An interrupt, or the end of the time, keeps the last state.
+        """
+        state, iteration = start(), 0
         ending: Ending | None = None
+        clock, watch = supervisor(), watch or ignore_progress
         try:
-            limits.watch(iteration, state)
-            while (ending := _ending(state, iteration, limits)) is None:
-                if watch.is_over:
+            watch(iteration, state)
+            while (ending := self._ending(state, iteration, tol, max_iter, stop_if_separable, relative_tol)) is None:
+                if clock.is_over:
                     raise OutOfTime
-                with watch.stepping():
+                with clock.stepping():
                     state = self.step(state)
                 iteration += 1
-                limits.watch(iteration, state)
+                watch(iteration, state)
         except KeyboardInterrupt:
             ending = Ending.INTERRUPTED
         except OutOfTime:
-            ending, watch.timed_out = Ending.OUT_OF_TIME, True
+            ending, clock.timed_out = Ending.OUT_OF_TIME, True
         return Run(state, ending, iteration)
 
-
-Watch = Callable[[int, State], None]
+    @staticmethod
+    def _ending(
+        state: State, iteration: int, tol: float, max_iter: int, stop_if_separable: bool, relative_tol: float
+    ) -> Ending | None:
+        # First, since the loss of a metric that separates the labels may already be below the tolerance.
+        if stop_if_separable and state.least_margin > 0.0:
+            return Ending.SEPARABLE
+        if state.gap <= max(tol, relative_tol * state.objective):
+            return Ending.CONVERGED
+        if state.stuck:
+            return Ending.STUCK
+        return Ending.LIMIT if iteration >= max_iter else None
 
 
 def ignore_progress(iteration: int, state: State) -> None:
@@ -141,17 +191,6 @@ class Recorder:
         gap = state.gap if state.bound > 0.0 else math.inf
         self.steps.append(FitStep(self.passes.count, float(state.objective), float(gap)))
         self.watch(iteration, state)
-
-
-@dataclass(frozen=True)
-class RunLimits:
-    """The limits of a run: a proven gap of at most `tol`, or that share of the objective, or a number of steps."""
-
-    tol: float
-    max_iter: int
-    watch: Watch
-    stop_if_separable: bool = False
-    relative_tol: float = 0.0
 
 
 class Ending(Enum):
@@ -177,14 +216,3 @@ class Run:
     state: State
     ending: Ending
     n_iter: int
-
-
-def _ending(state: State, iteration: int, limits: RunLimits) -> Ending | None:
-    # First, since the loss of a metric that separates the labels may already be below the tolerance.
-    if limits.stop_if_separable and state.least_margin > 0.0:
-        return Ending.SEPARABLE
-    if state.gap <= max(limits.tol, limits.relative_tol * state.objective):
-        return Ending.CONVERGED
-    if state.stuck:
-        return Ending.STUCK
-    return Ending.LIMIT if iteration >= limits.max_iter else None

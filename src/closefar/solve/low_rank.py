@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import TINY, Array, FloatArray
-from closefar.solve.bound import DUAL_ROUNDING, REACH, prove_bound
-from closefar.solve.likelihood import Evaluation, damped
+from closefar.rows import Trait
+from closefar.solve.certificate import DUAL_ROUNDING, REACH, prove_bound
+from closefar.solve.likelihood import Evaluation, RowLoss, damped
 from closefar.solve.loop import SURPRISING, Solver, State
-from closefar.solve.problem import Objective, Point, Problem, psd_factor
-from closefar.solve.start import centred_moments, fit_scale, moment_start
+from closefar.solve.problem import Point, Problem, centred_moments, fit_scale, psd_factor
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The penalised risk as a function of a factor A of M = A A', with the thresholds minimised out.
@@ -56,31 +55,23 @@ class FactorPlace:
 
 @dataclass(frozen=True)
 class Factored:
-    """A problem over factors; `objective` may be less precise than that of the problem.
-
-    `threshold_tol` limits the slopes in the thresholds, which are optimised at every place, where that is all the
-    precision that is needed.
-    """
+    """A problem over factors; `tol` limits the slopes in the thresholds, which are optimised at every place."""
 
     problem: Problem
-    objective: Objective
-    threshold_tol: float | None = None
+    tol: float
 
     def at(self, factor: FloatArray, thresholds: FloatArray, tol: float | None = None) -> FactorPlace:
         """Evaluate a factor: half a pass."""
-        projections = self.objective.forward(factor)
-        squared = self.objective.source.inner(projections, projections)
-        return self._place(factor, projections, squared, thresholds, tol)
+        projections = self.problem.forward(factor)
+        return self._place(factor, projections, self.problem.rows.inner(projections, projections), thresholds, tol)
 
-    def settled(self, place: FactorPlace) -> FactorPlace:
-        """The same place with exact thresholds: no pass."""
-        if self.threshold_tol is not None:
-            return place
-        return self._place(place.factor, place.projections, place.squared, place.thresholds, 1e-15)
+    def settled(self, place: FactorPlace, tol: float) -> FactorPlace:
+        """The same place with more exact thresholds: no pass."""
+        return self._place(place.factor, place.projections, place.squared, place.thresholds, tol)
 
     def gradient(self, place: FactorPlace) -> FloatArray:
         """The derivative in A: half a pass."""
-        pulled = self.objective.backward(place.projections, place.evaluation.margin_gradient)
+        pulled = self.problem.backward(place.projections, place.evaluation.margin_gradient)
         return 2.0 * (pulled + self.problem.alpha * place.factor)
 
     def search(self, place: FactorPlace, direction: FloatArray) -> FactorPlace:
@@ -89,9 +80,9 @@ class Factored:
         The squared distances along it are f + 2 t P'Q + t^2 Q'Q for each pair, so t and the thresholds are found
         without another pass, by Newton steps in both.
         """
-        source, ahead = self.objective.source, self.objective.forward(direction)
-        linear, square = (2.0 * source.inner(place.projections, ahead), source.inner(ahead, ahead))
-        length, thresholds = _Line(self, place, direction, linear, square).minimise()
+        rows, ahead = self.problem.rows, self.problem.forward(direction)
+        linear, square = 2.0 * rows.inner(place.projections, ahead), rows.inner(ahead, ahead)
+        length, thresholds = _Line(self.problem, place, direction, linear, square).minimise()
         squared = place.squared + length * (linear + length * square)
         ahead *= float(length)
         ahead += place.projections
@@ -100,11 +91,11 @@ class Factored:
     def _place(
         self, factor: FloatArray, projections: Array, squared: Array, thresholds: FloatArray, tol: float | None = None
     ) -> FactorPlace:
-        own = _THRESHOLD_TOL if self.objective is self.problem.objective else _ROUGH_THRESHOLD_TOL
-        tol = self.threshold_tol or tol or own
-        thresholds, evaluation = self.objective.best_thresholds(squared, thresholds, self.problem.cone.least, tol)
-        value = evaluation.loss + self.problem.alpha * float(np.sum(factor**2))
-        curvature = self.objective.source.total(evaluation.curvature.distance)
+        problem = self.problem
+        projections, squared = problem.rows.keep(projections), problem.rows.keep(squared)
+        thresholds, evaluation = problem.minimise_threshold(squared, thresholds, tol or self.tol)
+        value = evaluation.loss + problem.alpha * float(np.sum(factor**2))
+        curvature = problem.rows.total(evaluation.curvature.distance)
         return FactorPlace(factor, projections, squared, thresholds, evaluation, value, curvature)
 
 
@@ -112,18 +103,23 @@ class _Line:
     """The penalised risk along a line of factors, as a function of its length and the thresholds."""
 
     def __init__(
-        self, factored: Factored, place: FactorPlace, direction: FloatArray, linear: Array, square: Array
+        self, problem: Problem, place: FactorPlace, direction: FloatArray, linear: Array, square: Array
     ) -> None:
-        self.objective, self.least, self.alpha = factored.objective, factored.problem.cone.least, factored.problem.alpha
-        self.place, self.linear, self.square = place, linear, square
+        self.problem, self.least, self.alpha = problem, problem.cone.least, problem.alpha
+        self.place, self.forms = place, (place.squared, linear, square)
         self.trace = 2.0 * float(np.sum(place.factor * direction)), float(np.sum(direction**2))
 
     def minimise(self) -> tuple[float, FloatArray]:
         """The best length and thresholds of a few safeguarded Newton steps."""
-        length, thresholds = 1.0, self._thresholds_ahead()
+        place, rows, (_, linear, _) = self.place, self.problem.rows, self.forms
+        first = abs(rows.dot(place.evaluation.margin_gradient, linear) + self.alpha * self.trace[0])
+        # The thresholds that follow a step of length one, to first order.
+        curvature, free = place.evaluation.curvature, place.thresholds > self.least
+        step, ahead = np.zeros_like(place.thresholds), curvature.across(rows, linear)[free]
+        step[free] = -np.linalg.solve(damped(curvature.thresholds[np.ix_(free, free)]), ahead)
+        length, thresholds = 1.0, self._moved(place.thresholds, step)
         low, high = 0.0, np.inf
-        best = self.place.value, 0.0, self.place.thresholds
-        first = abs(self._slope_at_start())
+        best = place.value, 0.0, place.thresholds
         for _ in range(_MOST_LINE_STEPS):
             value, gradient, hessian = self._evaluate(length, thresholds)
             # Below the rounding error of the value, a step that ends with a smaller slope is still one.
@@ -134,12 +130,12 @@ class _Line:
             on = hessian[np.ix_(free, free)]
             rest = np.linalg.solve(damped(on[1:, 1:]), np.column_stack([gradient[free][1:], on[1:, 0]]))
             slope = float(gradient[0] - on[0, 1:] @ rest[:, 0])
-            curvature = float(on[0, 0] - on[0, 1:] @ rest[:, 1])
+            bend = float(on[0, 0] - on[0, 1:] @ rest[:, 1])
             if not np.isfinite(value):
                 low, high, length, thresholds = low, length, 0.1 * length, self.place.thresholds
                 continue
             low, high = (low, length) if slope > 0.0 else (length, high)
-            new = length - slope / curvature if curvature > 0.0 else np.inf
+            new = length - slope / bend if bend > 0.0 else np.inf
             if not low < new < high:
                 new = 2.0 * length if high == np.inf else 0.5 * (low + high)
             new = min(new, 10.0 * length)
@@ -155,17 +151,6 @@ class _Line:
             length, thresholds = new, moved
         return (best[1], best[2]) if best[1] > 0.0 else self._backtrack()
 
-    def _thresholds_ahead(self) -> FloatArray:
-        """The thresholds that follow a step of length one, to first order."""
-        place, source = self.place, self.objective.source
-        curvature = place.evaluation.curvature
-        crosses = np.array([source.dot(cross, self.linear) for cross in curvature.crosses])
-        free = place.thresholds > self.least
-        step = np.zeros_like(crosses)
-        on = curvature.thresholds[np.ix_(free, free)]
-        step[free] = -np.linalg.solve(damped(on), crosses[free])
-        return self._moved(place.thresholds, step)
-
     def _moved(self, thresholds: FloatArray, step: FloatArray) -> FloatArray:
         most = 3.0 + np.abs(thresholds)
         within = np.clip(step, -most, most)  # far from it where the loss is flat
@@ -173,10 +158,10 @@ class _Line:
 
     def _backtrack(self) -> tuple[float, FloatArray]:
         """The first of shorter and shorter lengths that lowers the value with thresholds that are best there."""
-        length, best = 1.0, self.place.thresholds
+        length, best, (squared, linear, square) = 1.0, self.place.thresholds, self.forms
         while length > 1e-6:
-            squared = self.place.squared + length * (self.linear + length * self.square)
-            thresholds, here = self.objective.best_thresholds(squared, best, self.least, 1e-9)
+            moved = squared + length * (linear + length * square)
+            thresholds, here = self.problem.minimise_threshold(moved, best, 1e-9)
             if here.loss + self._penalty(length) < self.place.value:
                 return length, thresholds
             length *= 0.25
@@ -186,31 +171,13 @@ class _Line:
         on_linear, on_square = self.trace
         return self.alpha * (self.place.trace + length * (on_linear + length * on_square))
 
-    def _slope_at_start(self) -> float:
-        pull = self.objective.source.dot(self.place.evaluation.margin_gradient, self.linear)
-        return pull + self.alpha * self.trace[0]
-
     def _evaluate(self, length: float, thresholds: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """The value with its gradient and Hessian in (length, thresholds)."""
-        source, (on_linear, on_square) = self.objective.source, self.trace
-        squared = self.place.squared + length * (self.linear + length * self.square)
-        change = self.linear + (2.0 * length) * self.square
-        here = self.objective.evaluate(squared, thresholds, order=2)
-        curvature = here.curvature
-        value = here.loss + self._penalty(length)
-        pull, on_squares, curved, *crosses = source.dots(
-            (here.margin_gradient, change),
-            (here.margin_gradient, self.square),
-            (source.product(curvature.distance, change), change),
-            *((cross, change) for cross in curvature.crosses),
-        )
+        on_linear, on_square = self.trace
+        here, (pull, on_squares), hessian = self.problem.along_line(length, thresholds, *self.forms)
+        hessian[0, 0] += 2.0 * (on_squares + self.alpha * on_square)
         slope = pull + self.alpha * (on_linear + 2.0 * length * on_square)
-        bend = 2.0 * (on_squares + self.alpha * on_square)
-        hessian = np.empty((1 + len(thresholds), 1 + len(thresholds)))
-        hessian[0, 0] = curved + bend
-        hessian[0, 1:] = hessian[1:, 0] = crosses
-        hessian[1:, 1:] = curvature.thresholds
-        return value, np.append(slope, here.slopes), hessian
+        return here.loss + self._penalty(length), np.append(slope, here.slopes), hessian
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -232,21 +199,21 @@ _FLAT = 1e-30  # a curvature without meaning, by which a division could overflow
 
 def has_tangents(problem: Problem) -> bool:
     """Whether a bound can be computed this way."""
-    return problem.alpha > 0.0 and problem.objective.likelihood.is_convex
+    return problem.alpha > 0.0 and Trait.CONVEX in problem.traits
 
 
 def tangent_bound(problem: Problem, place: FactorPlace, least: float) -> float:
     """The bound proven by the slopes at a place where lambda_min(dR/dM) is at least `least`."""
     thresholds, slopes = place.thresholds, place.evaluation.slopes
-    likelihood, source = problem.objective.likelihood, problem.objective.source
+    likelihood, rows = problem.likelihood, problem.rows
     share = min(1.0, problem.alpha / max(-least, 1e-300))
-    if likelihood.has_tangents:
-        tangents = partial(_tangents, likelihood.without_rows(), thresholds, share)
-        value = float(sum(source.parts(tangents, place.squared, *likelihood.row_arrays)))
+    if Trait.TANGENTS in problem.traits:
+        tangents = partial(_tangents, likelihood.loss(thresholds), share)
+        value = float(sum(rows.parts(tangents, place.squared, *likelihood.row_arrays)))
     else:
         # The conjugate of a loss >= 0 is convex and at most 0 at 0, so that slopes times the share prove at least
         # that share of what the slopes themselves prove.
-        along = source.dot(place.evaluation.margin_gradient, place.squared)
+        along = rows.dot(place.evaluation.margin_gradient, place.squared)
         value = share * (place.evaluation.loss - along - float(slopes @ thresholds))
     # Thresholds are optimal up to rounding; a slope that is still negative is paid for by their size, and so is any
     # of a threshold without a bound.
@@ -255,14 +222,10 @@ def tangent_bound(problem: Problem, place: FactorPlace, least: float) -> float:
     return value - float(slack)
 
 
-def _tangents(likelihood: Any, thresholds: FloatArray, share: float, squared: Array, *arrays: Array) -> float:
+def _tangents(loss: RowLoss, share: float, squared: Array, codes: Array, weights: Array, *rest: Array) -> float:
     """sum_i w_i (phi(m') - q m') for some of the rows, with q = share phi'(m) and phi'(m') = q."""
-    xp = array_namespace(squared)
-    margin, (_, weights, *rest) = likelihood.margins(squared, *arrays, thresholds=thresholds)
-
-    def pointwise(margin: Array) -> Any:
-        return likelihood.pointwise(margin, *rest, order=2)
-
+    xp, pointwise = array_namespace(squared), loss.noise.derivatives
+    margin = loss.margins(squared, codes, rest)
     slope = pointwise(margin)[1]
     wanted = share * slope
     # Towards the minimum, where slopes are smaller: the solution is between the margin and the first point beyond it.
@@ -275,7 +238,7 @@ def _tangents(likelihood: Any, thresholds: FloatArray, share: float, squared: Ar
         far = xp.where(is_beyond, far, 2.0 * far - near)
     found = near
     for n_left in reversed(range(_MOST_TANGENT_STEPS)):
-        loss, slope, curvature = pointwise(found)
+        value, slope, curvature = pointwise(found)
         left = slope - wanted
         # The infimum of phi(m) - q m lies between `near` and `far`: this is what an inexact slope may leave of it.
         error = float(xp.vecdot(weights, xp.abs(left) * xp.abs(far - near)))
@@ -287,7 +250,7 @@ def _tangents(likelihood: Any, thresholds: FloatArray, share: float, squared: Ar
         proposal = found - left / xp.where(is_curved, curvature, xp.ones_like(curvature))
         is_inside = is_curved & (ahead * (proposal - near) > 0.0) & (ahead * (far - proposal) > 0.0)
         found = xp.where(is_inside, proposal, 0.5 * (near + far))
-    return float(xp.vecdot(weights, loss - wanted * found)) - error
+    return float(xp.vecdot(weights, value - wanted * found)) - error
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -324,17 +287,17 @@ class Spectrum:
     @classmethod
     def of(cls, factored: Factored, place: FactorPlace) -> Spectrum:
         """Compute dR/dM; its rounding error is that of double precision."""
-        gradient = factored.objective.outer(place.evaluation.margin_gradient)
+        gradient = factored.problem.outer(place.evaluation.margin_gradient)
         values, vectors = np.linalg.eigh(gradient)
         largest = 1.0 + float(np.abs(values).max())
         # Terms are about d times as large as their sum, and coordinates that are applied to it amplify its error.
-        rounding = 8.0 * float(np.finfo(np.float64).eps) * len(values) * factored.objective.source.condition * largest
+        rounding = 8.0 * float(np.finfo(np.float64).eps) * len(values) * factored.problem.rows.condition * largest
         return cls(gradient, values, vectors, rounding)
 
     def measured(self, exact: Factored, place: FactorPlace, rng: np.random.Generator) -> Spectrum:
         """The same with the error of a gradient in single precision, measured in double precision."""
         probes = rng.standard_normal((len(self.gradient), _N_PROBES))
-        image = exact.objective.backward(exact.objective.forward(probes), place.evaluation.margin_gradient)
+        image = exact.problem.backward(exact.problem.forward(probes), place.evaluation.margin_gradient)
         error = float(np.linalg.norm(self.gradient @ probes - image)) / np.sqrt(_N_PROBES)
         return replace(self, rounding=self.rounding + _CAUTION * error)
 
@@ -345,8 +308,8 @@ class Spectrum:
 
 def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, FloatArray]:
     """A factor of the leading directions of -dR/dM at M = 0, with a good scale and thresholds for it."""
-    objective, problem = factored.objective, replace(factored.problem, objective=factored.objective)
-    d = objective.n_directions
+    problem = factored.problem
+    d = problem.n_directions
     values, vectors = np.linalg.eigh(0.5 * centred_moments(problem))
     n_useful = int(np.sum(values > problem.alpha))
     # With a penalty the optimum has far fewer directions than the gradient at zero.
@@ -355,10 +318,10 @@ def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, Fl
     largest = float(values[-1])
     if largest <= 0.0 or (n_useful == 0 and rank is None):
         nothing = np.zeros((d, 0))
-        return nothing, problem.minimise_threshold(objective.squared_distances(nothing), problem.cone.lowest, 1e-6)[0]
+        return nothing, problem.minimise_threshold(problem.squared_distances(nothing), problem.cone.lowest, 1e-6)[0]
     chosen = slice(None, -k - 1, -1)
     factor = vectors[:, chosen] * np.sqrt(np.maximum(values[chosen] - 0.5 * problem.alpha, 1e-2 * largest))
-    squared = objective.squared_distances(factor)
+    squared = problem.squared_distances(factor)
     penalty = problem.alpha * float(np.sum(factor**2))
     scale, thresholds = fit_scale(problem, squared, penalty)
     return np.sqrt(scale) * factor, thresholds
@@ -443,8 +406,10 @@ class FactorModel:
 _HISTORY = 10  # pairs of steps and changes of the gradient, each as large as the factor
 _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were added
 
-# A decrement of this multiple of the tolerance is small; a smaller one proves a smaller gap, but not at a limited rank.
-_SMALL_DECREMENT, _SMALL_DECREMENT_AT_RANK, _SMALL_DECREMENT_FOR_NEWTON = 1e-2, 3e-2, 0.1
+# A decrement of this multiple of the tolerance is small; a smaller one proves a smaller gap, but not at a limited rank,
+# where it makes the minimiser accurate.
+_SMALL_DECREMENT, _SMALL_DECREMENT_AT_RANK, _SMALL_DECREMENT_FOR_NEWTON = 1e-2, 3e-3, 0.1
+_SMALL_DECREMENT_ROUGHLY = 3e-2  # at a limited rank, where nothing is proven
 
 _MOST_STEPS_IN_VAIN = 10  # in a row, without progress beyond rounding
 
@@ -487,12 +452,14 @@ class _Memory:
 
 
 class LowRank(Solver):
-    """Minimise over factors with as many columns as the optimum needs, or at most `rank`.
+    """L-BFGS on a factor A of M = A A', with as many columns as the optimum needs, or at most `rank`.
 
     The thresholds are optimised at every point, and a step is one projection and one pull back of as many columns
     as the factor has.  Without `rank` the gap is proven: with a penalty from a full gradient alone (`tangent_bound`),
     otherwise by conjugate gradients.
     """
+
+    needs = frozenset([Trait.FACTORS])
 
     def __init__(
         self, problem: Problem, tol: float, rng: np.random.Generator, rank: int | None = None, *, proves: bool = True
@@ -500,10 +467,11 @@ class LowRank(Solver):
         super().__init__(problem, tol, rng)
         self.rank = rank if rank is not None and rank < problem.cone.size else None
         self.proves = proves
-        threshold_tol = None if proves or tol < _SINGLE_TOL else _THRESHOLD_SHARE * tol
-        self.exact = Factored(problem, problem.objective, threshold_tol)
-        rough = problem.objective.rough
-        self.rough = self.exact if rough is problem.objective else Factored(problem, rough, threshold_tol)
+        self.is_inexact = not proves and tol >= _SINGLE_TOL
+        threshold_tols = (_THRESHOLD_SHARE * tol,) * 2 if self.is_inexact else (_THRESHOLD_TOL, _ROUGH_THRESHOLD_TOL)
+        self.exact = Factored(problem, threshold_tols[0])
+        rough = problem.rough
+        self.rough = self.exact if rough is problem else Factored(rough, threshold_tols[1])
 
     def start(self) -> State:
         factor, thresholds = leading_factor(self.rough, self.rank)
@@ -531,7 +499,8 @@ class LowRank(Solver):
     def _begin(self, factor: FloatArray, thresholds: FloatArray, bound: float) -> State:
         place = self.rough.at(factor, thresholds)
         model = FactorModel(self.problem.alpha, self.rank is not None)
-        below = _SMALL_DECREMENT if self.rank is None else _SMALL_DECREMENT_AT_RANK
+        at_rank = _SMALL_DECREMENT_AT_RANK if self.proves else _SMALL_DECREMENT_ROUGHLY
+        below = _SMALL_DECREMENT if self.rank is None else at_rank
         if self.rank is None and self.proves and not self._proves:  # by Newton's method, which goes on from there
             below = _SMALL_DECREMENT_FOR_NEWTON
         memory = _Memory(self.rough, place, self.rough.gradient(place), model, check_below=below)
@@ -575,7 +544,7 @@ class LowRank(Solver):
         alpha, factored = self.problem.alpha, last.factored
         if is_settled and self.rank is not None and not self._proves and self._is_precise(last):
             return self._end(last, state.bound)
-        place = factored.settled(last.place)
+        place = last.place if self.is_inexact else factored.settled(last.place, 1e-15)
         spectrum = Spectrum.of(factored, place)
         expected = spectrum.violation(alpha) * place.trace
         model = replace(last.model, values=spectrum.values + alpha, vectors=spectrum.vectors)
@@ -590,9 +559,10 @@ class LowRank(Solver):
             if place.value - bound <= self.tol:
                 return self._in_double(memory, bound)
         if self.rank is None:
-            changed = add_or_drop_directions(
-                factored, place, spectrum, self.tol, self._precision(memory), shrinks=last.n_checks == 0
-            )
+            # Smaller eigenvalues of a gradient in single precision may be rounding errors.
+            precision = 0.0 if is_exact else 1e-6 / np.sqrt(self.problem.cone.size)
+            shrinks = last.n_checks == 0
+            changed = add_or_drop_directions(factored, place, spectrum, self.tol, precision, shrinks=shrinks)
             if changed is not None:
                 if is_settled:
                     memory = self._stricter(memory, expected)
@@ -612,10 +582,6 @@ class LowRank(Solver):
             if spectrum.violation(self.problem.alpha) * place.trace > self.tol:
                 spectrum = Spectrum.of(self.exact, place)
         return tangent_bound(self.problem, place, spectrum.least)
-
-    def _precision(self, memory: _Memory) -> float:
-        """The size of eigenvalues of a gradient that may be rounding errors."""
-        return 0.0 if memory.factored is self.exact else 1e-6 / np.sqrt(self.problem.cone.size)
 
     def _with_columns(self, memory: _Memory, changed: FactorPlace, bound: float) -> State:
         """Continue with more columns; recent steps are still right for the old ones."""
@@ -676,7 +642,7 @@ class LowRank(Solver):
 
     def _exactly(self, memory: _Memory) -> _Memory:
         """The same place in double precision."""
-        place = self.exact.at(memory.place.factor, memory.place.thresholds, 1e-15)
+        place = self.exact.at(memory.place.factor, memory.place.thresholds, None if self.is_inexact else 1e-15)
         return replace(memory, factored=self.exact, place=place)
 
 
@@ -713,99 +679,3 @@ def _state(memory: _Memory, bound: float) -> State:
     place = memory.place
     matrix, least_margin = place.factor @ place.factor.T, place.evaluation.least_margin
     return State(matrix, place.thresholds, place.value, bound, least_margin, memory, factor=place.factor)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A fixed rank, from the leading directions of a convex solution
-
-
-_FACTOR_HISTORY = 12  # pairs of steps and changes of the gradient
-_SHORTEST_LENGTH = 1e-10  # the last length of a step to try
-
-
-@dataclass(frozen=True)
-class _FactorMemory:
-    factor: FloatArray
-    thresholds: FloatArray
-    value: float
-    evaluation: Evaluation
-    gradient: FloatArray
-    steps: Steps
-
-
-class Factor(Solver):
-    """Minimise over d x rank factors; thresholds are optimised at every point.
-
-    A stationary point of a fixed rank need not be optimal, so start from the convex solution
-    (`resume`); the bound of that solution stays valid.  At full rank this solver proves a bound
-    itself, unless the risk is not convex and nothing can be proven (`proves`).
-    """
-
-    def __init__(
-        self, problem: Problem, tol: float, rng: np.random.Generator, rank: int | None = None, *, proves: bool = True
-    ) -> None:
-        super().__init__(problem, tol, rng)
-        self.rank = rank or problem.cone.size
-        self.proves = proves and self.rank == problem.cone.size
-
-    def start(self) -> State:
-        return self._begin(*moment_start(self.problem), bound=0.0)
-
-    def resume(self, state: State) -> State:
-        """Start from the leading directions of a convex solution, keeping its bound."""
-        return self._begin(state.matrix, state.thresholds, state.bound)
-
-    def step(self, state: State) -> State:
-        last: _FactorMemory = state.memory
-        direction = _two_loop(last.gradient, last.steps, lambda matrix: matrix)
-        descent = float(np.sum(direction * last.gradient))
-        length = 1.0 if last.steps else min(1.0, 0.1 * _norm(last.factor) / max(_norm(direction), TINY))
-        while length > _SHORTEST_LENGTH:
-            new = self._evaluate(last.factor + length * direction, last.thresholds, last.steps)
-            if new.value <= last.value + 1e-4 * length * descent:
-                break
-            length *= 0.5
-        else:
-            return self._finish(state)
-        moved_by, change = new.factor - last.factor, new.gradient - last.gradient
-        product = float(np.sum(moved_by * change))
-        steps = (*last.steps, (moved_by, change, product))[-_FACTOR_HISTORY:] if product > 0.0 else last.steps
-        new = replace(new, steps=steps)
-        moved = self._state(new, state.bound)
-        settled = _norm(new.gradient) * (1.0 + _norm(new.factor)) <= 1e-2 * max(self.tol, 1e-10)
-        idle = last.value - new.value <= 1e-15 * (1.0 + abs(new.value))
-        return self._finish(moved) if settled or idle else moved
-
-    def _begin(self, matrix: FloatArray, thresholds: FloatArray, bound: float) -> State:
-        factor = np.ascontiguousarray(psd_factor(matrix)[:, ::-1][:, : self.rank])
-        missing = self.rank - factor.shape[1]
-        if missing:
-            # A zero column is stationary, so start with a small one.
-            small = 1e-3 * max(_norm(factor), 1e-3)
-            factor = np.hstack([factor, small * np.eye(len(factor), missing)])
-        return self._state(self._evaluate(factor, thresholds, ()), bound)
-
-    def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: Steps) -> _FactorMemory:
-        objective, cone, alpha = self.problem.objective, self.problem.cone, self.problem.alpha
-        thresholds, evaluation = self.problem.minimise_threshold(
-            objective.squared_distances(factor), thresholds, tol=1e-12
-        )
-        value = evaluation.loss + alpha * float(np.sum(factor[cone.core] ** 2))
-        gradient = objective.factor_gradient(factor, evaluation) + 2.0 * alpha * (cone.identity @ factor)
-        return _FactorMemory(factor, thresholds, value, evaluation, gradient, steps)
-
-    def _finish(self, state: State) -> State:
-        last: _FactorMemory = state.memory
-        bound = state.bound
-        if self.proves:
-            point = self.problem.known(state.matrix, last.thresholds, last.evaluation)
-            bound = max(bound, prove_bound(point, self.tol))
-        return replace(state, bound=bound, stuck=True)
-
-    def _state(self, memory: _FactorMemory, bound: float) -> State:
-        matrix = memory.factor @ memory.factor.T
-        return State(matrix, memory.thresholds, memory.value, bound, memory.evaluation.least_margin, memory)
-
-
-def _norm(matrix: FloatArray) -> float:
-    return float(np.linalg.norm(matrix))

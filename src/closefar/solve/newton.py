@@ -9,11 +9,10 @@ import numpy as np
 
 from closefar import packed
 from closefar.arrays import TINY, BoolArray, FloatArray
-from closefar.solve.bound import lower_bound
-from closefar.solve.likelihood import Curvature
+from closefar.solve.certificate import lower_bound
+from closefar.solve.likelihood import Evaluation
 from closefar.solve.loop import SURPRISING, Solver, State
-from closefar.solve.problem import Cone, Objective, Point, Problem
-from closefar.solve.start import moment_start, spectral_start
+from closefar.solve.problem import Cone, Point, Problem, moment_start, spectral_start
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The quadratic model of a Newton step, minimised over the feasible (M, thresholds).
@@ -129,41 +128,39 @@ _NEGLIGIBLE_IMPORTANCE = 1e-6
 
 
 class HessianSampler:
-    """Hessians of samples of the judgements of an objective.
+    """Hessians of samples of the judgements of a problem.
 
     A judgement adds c f f' to the Hessian, with f of length 1 + |z|^2.  Half of a sample is drawn in proportion to
     c (1 + |z|^2)^2: many judgements are nearly certain, and add next to nothing.  The other half is drawn evenly,
     so that a rare direction is not missed.
     """
 
-    def __init__(self, objective: Objective, rng: np.random.Generator) -> None:
-        self.objective = objective
+    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+        self.problem = problem
         self.rng = rng
 
-    def hessian(self, curvature: Curvature, number: int) -> FloatArray:
+    def hessian(self, matrix: FloatArray, thresholds: FloatArray, evaluation: Evaluation, number: int) -> FloatArray:
         """The Hessian of about this many judgements, in single precision; of all if there are not many more.
 
         Judgements that are so certain that all of them add next to nothing are left out, if they are many.
         """
-        objective = self.objective
-        if not curvature.can_be_sampled:
-            return objective.hessian(curvature, rough=True)
-        curved = objective.source.gather(curvature.distance)
+        problem, curvature = self.problem, evaluation.curvature
+        curved = problem.rows.gather(curvature.distance)
         importance = curved * self.lengths**2
         matter = np.flatnonzero(importance > _NEGLIGIBLE_IMPORTANCE * float(importance.mean()))
-        if len(matter) <= min(number, objective.n_judgements // 2):
-            return objective.sampled_hessian(curvature, matter, np.ones(len(matter)))
-        if 2 * number >= objective.n_judgements:
-            return objective.hessian(curvature, rough=True)
+        if len(matter) <= min(number, problem.n_judgements // 2):
+            return problem.sampled_hessian(matrix, thresholds, matter, np.ones(len(matter)))
+        if 2 * number >= problem.n_judgements:
+            return problem.hessian(curvature, rough=True)
         chances = self._chances(importance, number)
         indices = np.flatnonzero(self.rng.random(len(chances)) < chances)
-        return objective.sampled_hessian(curvature, indices, 1.0 / chances[indices])
+        return problem.sampled_hessian(matrix, thresholds, indices, 1.0 / chances[indices])
 
     @cached_property
     def lengths(self) -> FloatArray:
         """1 + |z|^2 of each judgement."""
-        source = self.objective.source
-        return 1.0 + source.gather(source.squared_distances(np.eye(source.n_columns)))
+        rows = self.problem.rows
+        return 1.0 + rows.gather(rows.squared_distances(np.eye(rows.n_columns)))
 
     def _chances(self, importance: FloatArray, number: int) -> FloatArray:
         """The probability with which each judgement is drawn."""
@@ -242,37 +239,34 @@ class Newton(Solver):
     def __init__(self, problem: Problem, tol: float, rng: np.random.Generator) -> None:
         super().__init__(problem, tol, rng)
         # Few judgements do not determine all directions, and the residual of a model is never reduced in the others.
-        n, size = problem.objective.n_judgements, packed.packed_size(problem.objective.n_directions)
+        n, size = problem.n_judgements, packed.packed_size(problem.n_directions)
         self.is_small = n <= _EXACT_JUDGEMENTS and n * size**2 <= _EXACT_MULTIPLICATIONS
         self.inexactness = 1e-5 if self._has_many() and not self.is_small else 1e-9
-        self.sampler = HessianSampler(problem.objective, rng)
+        self.sampler = HessianSampler(problem, rng)
         self.scout: Newton | None = None
         self.proves = True
         self.is_rough = False
 
     def start(self) -> State:
-        begun = self._first()
-        if self.problem.alpha == 0.0:
-            return begun
-        # Moments do not know the penalty, and if an enormous difference is close, they are far too large.
-        nothing = np.zeros_like(begun.matrix)
-        squared = self.problem.objective.quadratic_forms(nothing)
-        thresholds, evaluation = self.problem.minimise_threshold(squared, self.problem.cone.lowest, 1e-6)
-        is_surprising = begun.objective > SURPRISING * (1.0 + evaluation.loss)
-        return self._begin(nothing, thresholds) if is_surprising else begun
-
-    def _first(self) -> State:
-        scouted = self._scout()
+        begun, scouted = None, self._scout()
         if scouted is not None:
             # Their Hessian is close enough to that of all for the first step.
             state, program = scouted
             begun = self._begin(state.matrix, state.thresholds, program)
-            if begun.objective <= SURPRISING * (1.0 + state.objective):
-                return begun
-        if self.is_small:
+            begun = begun if begun.objective <= SURPRISING * (1.0 + state.objective) else None
+        if begun is None and self.is_small:
             # Eigenvectors of few judgements may depend on rounding errors, and so would what these do not determine.
-            return self._begin(*moment_start(self.problem))
-        return self._begin(*spectral_start(self.problem, self.rng))
+            begun = self._begin(*moment_start(self.problem))
+        elif begun is None:
+            begun = self._begin(*spectral_start(self.problem, self.rng))
+        if self.problem.alpha == 0.0:
+            return begun
+        # Moments do not know the penalty, and if an enormous difference is close, they are far too large.
+        nothing = np.zeros_like(begun.matrix)
+        squared = self.problem.forms(nothing)
+        thresholds, evaluation = self.problem.minimise_threshold(squared, self.problem.cone.lowest, 1e-6)
+        is_surprising = begun.objective > SURPRISING * (1.0 + evaluation.loss)
+        return self._begin(nothing, thresholds) if is_surprising else begun
 
     def resume(self, state: State) -> State:
         return self._begin(state.matrix, state.thresholds)
@@ -297,7 +291,13 @@ class Newton(Solver):
             return replace(moved, stuck=moved.stuck or (has_shrunk and memory.decrement <= self.tol * moved.objective))
         shrinks = min(max(memory.decrement / max(last.decrement, TINY), _LEAST_SHRINKING), 1.0)
         if moved.stuck or (memory.damping <= last.damping and self._is_near(moved, shrinks)):
-            moved = replace(moved, bound=self._bound(moved, program))
+            # An almost undamped Hessian takes fewer rounds, a damped one is used if it is singular.
+            for relief in (0.999, 0.0):
+                hessian = program.hessian - relief * program.damping * np.eye(len(program.hessian))
+                bound = lower_bound(memory.point, partial(_solve_dense, hessian), self.tol)
+                moved = replace(moved, bound=max(moved.bound, bound))
+                if moved.gap <= self.tol:
+                    break
             if moved.gap <= self.tol and not moved.stuck:
                 moved = self._polish(moved, memory.decrement * shrinks)
         return moved
@@ -344,7 +344,13 @@ class Newton(Solver):
     def _advance(self, state: State) -> tuple[State, ConeProgram]:
         last: _Memory = state.memory
         point = last.point
-        program = last.program or self._model(last)
+        program = last.program
+        if program is None:
+            hessian = self._rough_hessian(last) if last.damping >= _DAMPING and not self.is_small else None
+            # With curvatures so many times the median, single precision is not enough for the others.
+            if hessian is None or np.diag(hessian).max() > _UNEVEN * np.sort(np.diag(hessian))[len(hessian) // 2]:
+                hessian = self.problem.hessian(point.evaluation.curvature)
+            program = ConeProgram(hessian, last.damping, self.problem.cone)
         x = packed.join(point.matrix, point.thresholds)
         gradient = packed.join(point.gradient, point.slopes)
         accuracy = max(self.inexactness * last.decrement, 1e-15)
@@ -374,65 +380,55 @@ class Newton(Solver):
 
     def _has_many(self) -> bool:
         """Whether a sample of the judgements is enough for the first steps."""
-        objective = self.problem.objective
-        return objective.n_judgements >= _SCOUTED_FRACTION * 8 * packed.packed_size(objective.n_directions)
+        return self.problem.n_judgements >= _SCOUTED_FRACTION * 8 * packed.packed_size(self.problem.n_directions)
 
     def _scouts(self) -> bool:
         """Whether to begin with a sample: to save time, or as an enormous one is hardly in it and spoils moments."""
-        objective = self.problem.objective
+        n, d = self.problem.n_judgements, self.problem.n_directions
         if not self._has_many():
             return False
-        is_long = 4.0 * objective.n_judgements * objective.n_directions**2 >= _LONG_SCOUTED_PASS
-        return is_long or float(self.sampler.lengths.max()) > _ENORMOUS_SQUARE * objective.n_directions
+        is_long = 4.0 * n * d**2 >= _LONG_SCOUTED_PASS
+        return is_long or float(self.sampler.lengths.max()) > _ENORMOUS_SQUARE * d
 
     def _scout(self) -> tuple[State, ConeProgram] | None:
         """Take the first steps on an eighth of the judgements, if these are enough."""
-        objective = self.problem.objective
-        most = _MOST_SCOUTED_BYTES / (8 * objective.n_directions * objective.n_judgements)
+        most = _MOST_SCOUTED_BYTES / (8 * self.problem.n_directions * self.problem.n_judgements)
         few = self.problem.sample(min(1.0 / _SCOUTED_FRACTION, most), self.rng) if self._scouts() else None
         if few is None:
             return None
         self.scout = scout = Newton(few, tol=0.0, rng=self.rng)
         scout.inexactness = 1e-3
-        size = packed.packed_size(few.objective.n_directions)
+        size = packed.packed_size(few.n_directions)
         state = scout.start()
         for _ in range(15):
             state, program = scout._advance(state)
-            if state.stuck or state.least_margin > 0.0 or state.memory.decrement < size / few.objective.n_judgements:
+            if state.stuck or state.least_margin > 0.0 or state.memory.decrement < size / few.n_judgements:
                 break
         return state, program
 
     def _evaluate(self, x: FloatArray) -> Point:
         return self.problem.at(*packed.split(x, self.problem.cone.size))
 
-    def _model(self, last: _Memory) -> ConeProgram:
-        hessian = self._rough_hessian(last) if last.damping >= _DAMPING and not self.is_small else None
-        # With curvatures so many times the median, single precision is not enough for the others.
-        if hessian is None or np.diag(hessian).max() > _UNEVEN * np.sort(np.diag(hessian))[len(hessian) // 2]:
-            hessian = self.problem.objective.hessian(last.point.evaluation.curvature)
-        return ConeProgram(hessian, last.damping, self.problem.cone)
-
     def _rough_hessian(self, last: _Memory) -> FloatArray:
         """The Hessian in single precision, and of a sample if that is enough: that of the scouts, if they are."""
-        curvature = last.point.evaluation.curvature
+        matrix, thresholds, here = last.point.matrix, last.point.thresholds, last.point.evaluation
         if not last.samples:
-            return self.sampler.hessian(curvature, self.problem.objective.n_judgements)
+            return self.sampler.hessian(matrix, thresholds, here, self.problem.n_judgements)
         number, scout = self._number_curved(last.decrement), self.scout
-        if scout is None or scout.problem.objective.n_judgements < number:
-            return self.sampler.hessian(curvature, number)
-        few = scout.problem.objective
-        squared = few.quadratic_forms(last.point.matrix)
-        return scout.sampler.hessian(few.evaluate(squared, last.point.thresholds, order=2).curvature, number)
+        if scout is None or scout.problem.n_judgements < number:
+            return self.sampler.hessian(matrix, thresholds, here, number)
+        few = scout.problem
+        there = few.evaluate(few.forms(matrix), thresholds, order=2)
+        return scout.sampler.hessian(matrix, thresholds, there, number)
 
     def _number_curved(self, decrement: float) -> int:
         """The number of judgements whose Hessian is used after a step with this decrement."""
-        objective = self.problem.objective
-        size = packed.packed_size(objective.n_directions)
+        size = packed.packed_size(self.problem.n_directions)
         least, most = _CURVED_FAR * size, _CURVED_NEAR * size
         if decrement >= _NEAR_DECREMENT:
             return least
-        share = _WORTH_PASSES * 4.0 * objective.n_directions**2 / size**2  # whose Hessian costs that many passes
-        return int(min(max(share * objective.n_judgements, least), most))
+        share = _WORTH_PASSES * 4.0 * self.problem.n_directions**2 / size**2  # whose Hessian costs that many passes
+        return int(min(max(share * self.problem.n_judgements, least), most))
 
     def _search(
         self, point: Point, x: FloatArray, direction: FloatArray, decrement: float
@@ -445,16 +441,6 @@ class Newton(Solver):
                 return new, length
             length *= 0.5
         return None, 0.0
-
-    def _bound(self, state: State, program: ConeProgram) -> float:
-        """Prove a bound with an almost undamped Hessian, which takes fewer rounds, or damped if it is singular."""
-        bound = state.bound
-        for relief in (0.999, 0.0):
-            hessian = program.hessian - relief * program.damping * np.eye(len(program.hessian))
-            bound = max(bound, lower_bound(state.memory.point, partial(_solve_dense, hessian), self.tol))
-            if state.objective - bound <= self.tol:
-                break
-        return bound
 
 
 def _solve_dense(

@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from closefar import packed
-from closefar.arrays import Array, BoolArray, FloatArray, IndexArray
+from closefar.arrays import TINY, Array, BoolArray, FloatArray, IndexArray
 from closefar.packed import packed_size
-from closefar.rows import RowSource
-from closefar.solve.likelihood import Curvature, Evaluation, Likelihood
+from closefar.rows import RowSource, Terms, Trait
+from closefar.solve.likelihood import Curvature, Evaluation, Likelihood, LineLoss, best_one, best_several
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The feasible set of M and thresholds.
@@ -35,6 +34,10 @@ class Cone:
     size: int
     least: FloatArray
     has_constant: bool = False
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        return frozenset() if self.has_constant else frozenset([Trait.FACTORS])
 
     @property
     def core(self) -> slice:
@@ -57,10 +60,10 @@ class Cone:
         """The trace that is penalised."""
         return float(np.trace(matrix[self.core, self.core]))
 
-    def project(self, matrix: FloatArray) -> FloatArray:
-        """The nearest feasible M."""
+    def project(self, matrix: FloatArray, rank: int | None = None) -> FloatArray:
+        """The nearest feasible M, of at most this rank."""
         projected = matrix.copy()
-        factor = psd_factor(matrix[self.core, self.core], cutoff=1e-9)
+        factor = psd_factor(matrix[self.core, self.core], cutoff=1e-9)[:, -(rank or self.size) :]
         projected[self.core, self.core] = factor @ factor.T
         if self.has_constant:
             projected[-1, -1] = 0.0
@@ -172,7 +175,8 @@ def supervised(by: Supervisor) -> Iterator[None]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The risk R(M, thresholds): a likelihood over the rows of a source, with a count of the passes over them.
+# Minimising the penalised risk R(M, thresholds) + alpha tr M over the feasible set: sums over rows, with a count of the
+# passes over them.
 
 
 _SPARSELY_DRAWN = 1 << 24  # rows, beyond which a random number for each takes long
@@ -202,124 +206,186 @@ class Passes:
 
 
 @dataclass(frozen=True)
-class Objective:
-    """R(M, tau) = sum_i w_i phi_i(z_i'M z_i, tau) and its derivatives.
+class Problem:
+    """Minimise R(M, thresholds) + alpha tr M over the cone, where R is the likelihood of the judgements of rows.
 
-    Squared distances, and all arrays of an `Evaluation`, are handles of the source.
-    Objectives over the same rows share one count of passes.
+    Squared distances, and all arrays of an `Evaluation`, are handles of the rows.  Problems of the same rows share one
+    count of passes.
     """
 
-    source: RowSource
+    rows: RowSource
     likelihood: Likelihood
+    alpha: float
+    cone: Cone
     passes: Passes
+
+    @classmethod
+    def of(
+        cls,
+        rows: RowSource,
+        likelihood: Likelihood,
+        alpha: float = 0.0,
+        *,
+        has_constant: bool = False,
+        passes: Passes | None = None,
+    ) -> Problem:
+        """The problem over M positive semidefinite; with `has_constant`, rows end with the constant of an origin.
+
+        A penalty on all of M keeps the origin finite; without a penalty its linear terms must be free.
+        """
+        is_free = has_constant and alpha == 0.0
+        least = np.full_like(likelihood.least, -np.inf) if is_free else likelihood.least
+        cone = Cone(rows.n_columns, least, is_free)
+        return cls(rows, likelihood, alpha, cone, Passes() if passes is None else passes)
 
     @property
     def n_directions(self) -> int:
-        return self.source.n_columns
+        return self.rows.n_columns
 
     @property
     def n_judgements(self) -> int:
-        return self.source.n_rows
+        return self.rows.n_rows
 
-    def trend_moment(self) -> tuple[FloatArray, float]:
-        """Return sum_i t_i F_i for the trend t of the judgements, and sum_i t_i."""
-        trend = self.likelihood.trend(self.source)
-        return self.outer(trend), self.source.total(trend)
+    @property
+    def traits(self) -> frozenset[Trait]:
+        """What solvers may rely on."""
+        return self.rows.traits | self.likelihood.traits | self.cone.traits
 
-    def with_likelihood(self, likelihood: Likelihood) -> Objective:
-        """The objective of another likelihood of the same rows."""
+    def with_likelihood(self, likelihood: Likelihood) -> Problem:
+        """The problem of another likelihood of the same judgements."""
         return replace(self, likelihood=likelihood)
 
-    def sample(self, share: float, rng: np.random.Generator) -> Objective | None:
-        """The objective of about this share of the rows; None if they determine no threshold.
+    @property
+    def rough(self) -> Problem:
+        """The problem in a precision that is enough to approach its optimum, if that is faster."""
+        return self if self.rows.rough is self.rows else replace(self, rows=self.rows.rough)
 
-        This is the case if all their judgements are the same.
-        """
-        indices = _random_rows(self.source.n_rows, share, rng)
-        part, arrays = self.source.take(indices, *self.likelihood.row_arrays)
-        likelihood = self.likelihood.of_sample(part, arrays)
+    def sample(self, share: float, rng: np.random.Generator) -> Problem | None:
+        """The problem of about this share of the judgements; None if they determine no threshold."""
+        indices = _random_rows(self.rows.n_rows, share, rng)
+        part, arrays = self.rows.take(indices, *self.likelihood.row_arrays)
+        likelihood = self.likelihood.of_rows(arrays, part.total(arrays[1]))
         if not likelihood.determines_thresholds(part):
             return None
-        return Objective(part, likelihood, self.passes.of_part(share))
+        return replace(self, rows=part, likelihood=likelihood, passes=self.passes.of_part(share))
+
+    # Values and sums at known squared distances: no pass over the rows.
+
+    def evaluate(self, squared: Array, thresholds: FloatArray, order: int = 1) -> Evaluation:
+        """Return the risk, with derivatives up to this order."""
+        if not self.likelihood.is_feasible(thresholds):
+            return self.likelihood.infeasible(squared)
+        found = self.rows.each(self.likelihood.loss(thresholds, order), squared, *self.likelihood.row_arrays)
+        return self.likelihood.evaluation(found, thresholds)
+
+    def value(self, evaluation: Evaluation, matrix: FloatArray) -> float:
+        return evaluation.loss + self.alpha * self.cone.trace(matrix)
+
+    def minimise_threshold(
+        self, squared: Array, thresholds: FloatArray, tol: float = 1e-15
+    ) -> tuple[FloatArray, Evaluation]:
+        """The best feasible thresholds, from a guess that need not be feasible, and the risk there with its curvature.
+
+        No slope is larger than `tol`, unless it is positive for a threshold at its least value.
+        """
+        least, evaluate = self.cone.least, partial(self.evaluate, squared, order=2)
+        if len(least) == 0:
+            return least, evaluate(least)
+        if len(least) == 1 and self.likelihood.answers.are_one_sided:
+            return best_one(evaluate, lambda: self.rows.extremes(squared), float(thresholds[0]), float(least[0]), tol)
+        begin = self.likelihood.made_feasible(np.maximum(thresholds, least))
+        return best_several(evaluate, begin, least, tol, is_convex=Trait.CONVEX in self.likelihood.traits)
+
+    def along_line(
+        self, length: float, thresholds: FloatArray, squared: Array, linear: Array, square: Array
+    ) -> tuple[Evaluation, FloatArray, FloatArray]:
+        """The risk at squared distances f + t (g + t h), for the length t, and its derivatives in (t, thresholds).
+
+        Returns the risk, its slopes along g + 2 t h and along h, and the second derivatives along (g + 2 t h,
+        thresholds).
+        """
+        likelihood, n = self.likelihood, len(thresholds)
+        if not likelihood.is_feasible(thresholds):
+            return likelihood.infeasible(squared), np.zeros(2), np.eye(1 + n)
+        line = LineLoss(likelihood.loss(thresholds), length)
+        found = self.rows.each(line, squared, linear, square, *likelihood.row_arrays)
+        of_loss, dots, of_change = line.split(found.sums)
+        here = likelihood.evaluation(Terms(of_loss, found.least), thresholds)
+        hessian = np.empty((1 + n, 1 + n))
+        hessian[0, 0] = dots[2]
+        hessian[0, 1:] = hessian[1:, 0] = likelihood.slopes_of_change(of_change)
+        hessian[1:, 1:] = here.curvature.thresholds
+        return here, dots[:2], hessian
+
+    def scale_derivatives(self, squared: Array, scale: float, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the first and second derivatives in (scale, thresholds) for scaled distances."""
+        nothing = 0.0 * squared
+        here, dots, hessian = self.along_line(scale, thresholds, nothing, squared, nothing)
+        return np.append(dots[0], here.slopes), hessian
+
+    def mean_and_spread(self, squared: Array) -> tuple[float, float]:
+        """Return the weighted mean and standard deviation of squared distances."""
+        mean = self.rows.dot(self.likelihood.weights, squared)
+        squares = self.rows.product(squared - mean, squared - mean)
+        return mean, float(np.sqrt(self.rows.dot(self.likelihood.weights, squares)))
+
+    # Sums over rows.
+
+    def at(self, matrix: FloatArray, thresholds: FloatArray) -> Point:
+        """Value and gradient at (M, thresholds): one pass."""
+        self.passes.add(1.0)
+        likelihood, rows = self.likelihood, self.rows
+        if not likelihood.is_feasible(thresholds):
+            return Point(self, matrix, thresholds, likelihood.infeasible(None), np.zeros_like(matrix))
+        found, gradient = rows.sweep(likelihood.loss(thresholds), matrix, *likelihood.row_arrays)
+
+        def evaluate() -> Evaluation:
+            return self.evaluate(rows.forms(matrix), thresholds, order=2)
+
+        # A fused sweep keeps nothing of the rows.
+        evaluation = likelihood.evaluation(found, thresholds, None if found.arrays else evaluate)
+        return replace(self.known(matrix, thresholds, evaluation, gradient), squared=found.forms)
+
+    def known(
+        self, matrix: FloatArray, thresholds: FloatArray, evaluation: Evaluation, gradient: FloatArray | None = None
+    ) -> Point:
+        """The same, given the risk: half a pass, unless its gradient is given too."""
+        gradient = self.outer(evaluation.margin_gradient) if gradient is None else gradient
+        summed = replace(evaluation, margin_gradient=None)  # one number per row that nothing needs any more
+        penalised = gradient + self.alpha * self.cone.identity if self.alpha else gradient
+        return Point(self, matrix, thresholds, summed, penalised)
+
+    def project(self, matrix: FloatArray) -> tuple[FloatArray, Array]:
+        """The nearest feasible M and its squared distances: at most half a pass."""
+        if not self.cone.has_constant:
+            factor = psd_factor(matrix, cutoff=1e-9)
+            return factor @ factor.T, self.squared_distances(factor)
+        projected = self.cone.project(matrix)
+        return projected, self.forms(projected)
 
     def squared_distances(self, factor: FloatArray) -> Array:
         """Return z'AA'z for each row; a factor without columns is the metric zero."""
         self.passes.add(0.5 * factor.shape[1] / self.n_directions)
-        return self.source.squared_distances(factor)
+        return self.rows.squared_distances(factor)
 
-    def quadratic_forms(self, matrix: FloatArray) -> Array:
+    def forms(self, matrix: FloatArray) -> Array:
         """Return z'Sz for each row, for a symmetric S of any signature."""
         self.passes.add(0.5)
-        return self.source.quadratic_forms(matrix)
-
-    def evaluate(self, squared: Array, thresholds: FloatArray, *, order: int = 1) -> Evaluation:
-        """Return the risk at known squared distances: no pass over the rows."""
-        return self.source.evaluate(self.likelihood, squared, thresholds, order)
-
-    def best_thresholds(
-        self, squared: Array, start: FloatArray, least: FloatArray, tol: float
-    ) -> tuple[FloatArray, Evaluation]:
-        """Minimise over the thresholds at known squared distances: no pass over the rows."""
-        return self.source.best_thresholds(self.likelihood, squared, start, least, tol)
-
-    def scale_derivatives(self, squared: Array, scale: float, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the first and second derivatives in (scale, thresholds) for scaled distances: no pass."""
-        here = self.evaluate(scale * squared, thresholds, order=2)
-        curvature = here.curvature
-        slope, bend, *crosses = self.source.dots(
-            (here.margin_gradient, squared),
-            (self.source.product(curvature.distance, squared), squared),
-            *((cross, squared) for cross in curvature.crosses),
-        )
-        gradient = np.append(slope, here.slopes)
-        hessian = np.empty((len(gradient), len(gradient)))
-        hessian[0, 0] = bend
-        hessian[0, 1:] = hessian[1:, 0] = crosses
-        hessian[1:, 1:] = curvature.thresholds
-        return gradient, hessian
-
-    def mean_and_spread(self, squared: Array) -> tuple[float, float]:
-        """Return the weighted mean and standard deviation of squared distances."""
-        mean = self.source.dot(self.likelihood.weights, squared)
-        squares = self.source.product(squared - mean, squared - mean)
-        return mean, float(np.sqrt(self.source.dot(self.likelihood.weights, squares)))
-
-    def loss_and_gradient(self, matrix: FloatArray, thresholds: FloatArray) -> tuple[Evaluation, FloatArray]:
-        """Return the risk of a metric, with its curvature, and dR/dM: one pass."""
-        self.passes.add(1.0)
-        return self.source.loss_and_gradient(self.likelihood, matrix, thresholds)
-
-    def gradient(self, evaluation: Evaluation) -> FloatArray:
-        """Return dR/dM, given the risk."""
-        return self.outer(evaluation.margin_gradient)
+        return self.rows.forms(matrix)
 
     def outer(self, coefficients: Array) -> FloatArray:
-        """Return sum_i c_i z_i z_i'."""
+        """Return sum_i c_i F_i; for c = dR/dq this is dR/dM."""
         self.passes.add(0.5)
-        return self.source.outer(coefficients)
-
-    def factor_gradient(self, factor: FloatArray, evaluation: Evaluation) -> FloatArray:
-        """Return dR/dA of R(A A', tau), given the risk."""
-        self.passes.add(factor.shape[1] / self.n_directions)
-        if not self.source.can_project:
-            return 2.0 * self.source.outer(evaluation.margin_gradient) @ factor
-        return 2.0 * self.source.backward(self.source.forward(factor), evaluation.margin_gradient)
-
-    @property
-    def rough(self) -> Objective:
-        """The objective in a precision that is enough to approach its minimum, if that is faster."""
-        if self.source.can_fuse and not self.likelihood.is_plain:
-            return self  # fused passes are for other likelihoods
-        return self if self.source.rough is self.source else replace(self, source=self.source.rough)
+        return self.rows.outer(coefficients)
 
     def forward(self, factor: FloatArray) -> Array:
         """Return the projections A'z_i of each row, as a handle."""
         self.passes.add(0.5 * factor.shape[1] / self.n_directions)
-        return self.source.forward(factor)
+        return self.rows.forward(factor)
 
     def backward(self, projections: Array, coefficients: Array) -> FloatArray:
         """Return sum_i c_i z_i p_i' for projections p; for p = A'z and c = dR/dq this is half of dR/dA."""
-        pulled = self.source.backward(projections, coefficients)
+        pulled = self.rows.backward(projections, coefficients)
         self.passes.add(0.5 * pulled.shape[1] / self.n_directions)
         return pulled
 
@@ -328,34 +394,35 @@ class Objective:
 
         If it may be `rough`, single precision is used where that is faster.
         """
-        size = packed.packed_size(self.n_directions)
-        self.passes.add(size * size / (4.0 * self.n_directions**2) + curvature.border_passes)
-        return curvature.hessian(self.source, rough=rough)
+        self.passes.add(self._passes_of_hessian + curvature.border_passes)
+        return curvature.hessian(self.rows, rough=rough)
 
-    def sampled_hessian(self, curvature: Curvature, indices: IndexArray, factors: FloatArray) -> FloatArray:
+    def sampled_hessian(
+        self, matrix: FloatArray, thresholds: FloatArray, indices: IndexArray, factors: FloatArray
+    ) -> FloatArray:
         """Return the Hessian of some judgements, each times its factor, in single precision where that is faster."""
-        part = self.source.take_rows(indices)
-        size = packed.packed_size(self.n_directions)
-        self.passes.add(size * size / (4.0 * self.n_directions**2) * len(indices) / self.n_judgements)
-        return curvature.sampled(self.source, part, indices, factors).hessian(part, rough=True)
+        self.passes.add((0.5 + self._passes_of_hessian) * len(indices) / self.n_judgements)
+        part, (codes, weights, *rest) = self.rows.take(indices, *self.likelihood.row_arrays)
+        weights = part.product(weights, part.row_array(factors))
+        few = replace(self, rows=part, likelihood=self.likelihood.of_rows((codes, weights, *rest)))
+        here = few.evaluate(part.forms(matrix), thresholds, order=2)
+        return here.curvature.hessian(part, rough=True)
+
+    @property
+    def _passes_of_hessian(self) -> float:
+        return packed_size(self.n_directions) ** 2 / (4.0 * self.n_directions**2)
 
     def hessian_product(
         self, matrix: FloatArray, thresholds: FloatArray, curvature: Curvature
     ) -> tuple[FloatArray, FloatArray]:
         """Return the second derivative along (S, t): matrix part and threshold part."""
         self.passes.add(1.0)
-        return curvature.product(self.source, matrix, thresholds)
-
-    def mixed_moments(self, curvature: Curvature, basis: FloatArray) -> FloatArray | None:
-        """Return a half of the second derivatives in the other entries of V'MV; None if those of the diagonal do."""
-        found = self.source.mixed_moments(curvature.distance, basis)
-        self.passes.add(0.0 if found is None else 1.0)
-        return found
+        return curvature.product(self.rows, matrix, thresholds)
 
     def rotated_moments(self, curvature: Curvature, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the second derivatives in the diagonal of V'MV, V the basis, and in it and each threshold."""
         self.passes.add(1.0)
-        return curvature.rotated(self.source, basis)
+        return curvature.rotated(self.rows, basis)
 
 
 def _random_rows(n: int, share: float, rng: np.random.Generator) -> IndexArray:
@@ -383,84 +450,34 @@ _MOST_SAMPLED_THRESHOLDS = 16  # each is as much work as half a pass over the sa
 _LARGEST_REMOTE_SHARE = 1.0 / 2.0
 
 
-def share_for_hessian(objective: Objective) -> float:
+def share_for_hessian(problem: Problem) -> float:
     """The share of the judgements whose Hessian stands for that of all."""
-    per_parameter = packed_size(objective.n_directions) / objective.n_judgements
+    per_parameter = packed_size(problem.n_directions) / problem.n_judgements
     small = min(_SMALL_SHARE, _MOST_PER_PARAMETER * per_parameter)
-    return min(max(small, _FEWEST_PER_PARAMETER * per_parameter), _largest_share(objective))
+    return min(max(small, _FEWEST_PER_PARAMETER * per_parameter), _largest_share(problem))
 
 
-def enough_for_hessian(objective: Objective) -> bool:
+def enough_for_hessian(problem: Problem) -> bool:
     """Whether that share is enough, so that steps with its Hessian converge quickly."""
-    n_sampled = objective.n_judgements * _largest_share(objective)
-    has_many = n_sampled >= _FEWEST_PER_PARAMETER * packed_size(objective.n_directions)
-    return has_many and objective.likelihood.n_thresholds <= _MOST_SAMPLED_THRESHOLDS
+    n_sampled = problem.n_judgements * _largest_share(problem)
+    has_many = n_sampled >= _FEWEST_PER_PARAMETER * packed_size(problem.n_directions)
+    return has_many and problem.likelihood.n_thresholds <= _MOST_SAMPLED_THRESHOLDS
 
 
-def _largest_share(objective: Objective) -> float:
-    return _LARGEST_REMOTE_SHARE if objective.source.is_remote else _LARGEST_SHARE
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Minimise R(M, thresholds) + alpha tr M over the cone."""
-
-    objective: Objective
-    alpha: float
-    cone: Cone
-
-    def value(self, evaluation: Evaluation, matrix: FloatArray) -> float:
-        return evaluation.loss + self.alpha * self.cone.trace(matrix)
-
-    def project(self, matrix: FloatArray) -> tuple[FloatArray, Array]:
-        """The nearest feasible M and its squared distances: at most half a pass."""
-        if not self.cone.has_constant:
-            factor = psd_factor(matrix, cutoff=1e-9)
-            return factor @ factor.T, self.objective.squared_distances(factor)
-        projected = self.cone.project(matrix)
-        return projected, self.objective.quadratic_forms(projected)
-
-    def minimise_threshold(
-        self, squared: Array, thresholds: FloatArray, tol: float = 1e-15
-    ) -> tuple[FloatArray, Evaluation]:
-        """The best feasible thresholds for given squared distances, and the risk there."""
-        return self.objective.best_thresholds(squared, thresholds, self.cone.least, tol)
-
-    def at(self, matrix: FloatArray, thresholds: FloatArray) -> Point:
-        """Value and gradient at (M, thresholds): one pass."""
-        evaluation, gradient = self.objective.loss_and_gradient(matrix, thresholds)
-        return self.known(matrix, thresholds, evaluation, gradient)
-
-    def known(
-        self, matrix: FloatArray, thresholds: FloatArray, evaluation: Evaluation, gradient: FloatArray | None = None
-    ) -> Point:
-        """The same, given the risk: half a pass, unless its gradient is given too."""
-        gradient = self.objective.gradient(evaluation) if gradient is None else gradient
-        summed = replace(evaluation, margin_gradient=None)  # one number per row that nothing needs any more
-        penalised = gradient + self.alpha * self.cone.identity if self.alpha else gradient
-        return Point(self, matrix, thresholds, summed, penalised)
-
-    @property
-    def rough(self) -> Problem:
-        """The problem in a precision that is enough to approach its optimum, if that is faster."""
-        rough = self.objective.rough
-        return self if rough is self.objective else replace(self, objective=rough)
-
-    def sample(self, share: float, rng: np.random.Generator) -> Problem | None:
-        """The problem of about this share of the judgements; None if they are all the same."""
-        few = self.objective.sample(share, rng)
-        return None if few is None else replace(self, objective=few)
+def _largest_share(problem: Problem) -> float:
+    return _LARGEST_REMOTE_SHARE if Trait.REMOTE in problem.traits else _LARGEST_SHARE
 
 
 @dataclass(frozen=True)
 class Point:
-    """(M, thresholds) with the penalised risk and its gradient there."""
+    """(M, thresholds) with the penalised risk and its gradient there, and the squared distances if they were kept."""
 
     problem: Problem
     matrix: FloatArray
     thresholds: FloatArray
     evaluation: Evaluation
     gradient: FloatArray
+    squared: Array = None
 
     @property
     def slopes(self) -> FloatArray:
@@ -474,7 +491,7 @@ class Point:
     @property
     def unpaid_slopes(self) -> FloatArray:
         """The slopes that must be in the dual cone: zero for thresholds with a penalty, which bounds what they gain."""
-        return np.where(self.problem.objective.likelihood.precisions > 0.0, 0.0, self.slopes)
+        return np.where(self.problem.likelihood.precisions > 0.0, 0.0, self.slopes)
 
     @property
     def dual_value(self) -> float:
@@ -483,8 +500,121 @@ class Point:
         A threshold with the penalty p t^2 / 2 gains at most s^2 / (2 p) where the slope is s.
         """
         above = self.thresholds - self.problem.cone.lowest
-        precisions = self.problem.objective.likelihood.precisions
+        precisions = self.problem.likelihood.precisions
         paid = precisions > 0.0
         gain = 0.5 * float(np.sum(self.slopes[paid] ** 2 / precisions[paid]))
         lowered = float(above @ self.unpaid_slopes)
         return self.value - float(np.sum(self.gradient * self.matrix)) - lowered - gain
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where searches start: a metric from the second moments of the labelled rows.
+
+
+_FITTED_JUDGEMENTS = 2048  # to which a spectrum is fitted
+_MOST_SPECTRUM_STEPS = 5  # of that fit, which only has to be near
+_LEAST_GAIN = 0.03  # of the value; a step that gains less is the last
+_MOST_FITTED_THRESHOLDS = 16  # that are fitted with it
+_LONGEST_SPECTRUM_STEP = 3.0  # relative to the eigenvalues and the threshold
+
+
+def moment_start(problem: Problem, accuracy: float = 1e-4) -> tuple[FloatArray, FloatArray]:
+    """Return a metric and thresholds close to the optimum.
+
+    The feasible part of mean(l zz') - mean(l) I has approximately the right direction (for normal
+    rows by Stein's identity; without thresholds, mean(l) is not subtracted, since nothing else can
+    absorb it).  Its scale and a threshold are then fitted by a few Newton steps; several thresholds
+    are ordered, which such steps would not preserve, and are fitted to the scale.  `accuracy` is that
+    of the loss there.
+    """
+    matrix, squared = problem.project(centred_moments(problem))
+    scale, thresholds = fit_scale(problem, squared, accuracy=accuracy)
+    return scale * matrix, thresholds
+
+
+def centred_moments(problem: Problem) -> FloatArray:
+    """mean(l zz') and, if there are thresholds, less mean(l) I."""
+    trend = problem.likelihood.trend(problem.rows)
+    moments, mean_trend = problem.outer(trend), problem.rows.total(trend)
+    return moments - mean_trend * np.eye(problem.n_directions) if len(problem.cone.least) > 0 else moments
+
+
+def fit_scale(
+    problem: Problem, squared: Array, penalty: float = 0.0, *, accuracy: float = 1e-4
+) -> tuple[float, FloatArray]:
+    """Fit a scale of these squared distances, and thresholds; `penalty` is that of scale one."""
+    least = problem.cone.least
+    mean, spread = problem.mean_and_spread(squared)
+    if spread <= 1e-9 * abs(mean):
+        return 0.0, problem.minimise_threshold(0.0 * squared, np.zeros_like(least), tol=1e-6)[0]
+    scale, thresholds = 1.0 / spread, np.full_like(least, mean / spread)
+    has_several, value = len(least) > 1 or not problem.likelihood.answers.are_one_sided, np.inf
+    if has_several:
+        thresholds, here = problem.minimise_threshold(scale * squared, thresholds, tol=1e-6)
+        value = here.loss + scale * penalty
+    for _ in range(8):
+        gradient, hessian = problem.scale_derivatives(squared, scale, thresholds)
+        gradient[0] += penalty
+        damped = hessian + (1e-12 * np.trace(hessian) + TINY) * np.eye(len(hessian))
+        step, length = np.linalg.solve(damped, gradient), 1.0
+        if not has_several:
+            scale = float(np.clip(scale - step[0], 0.3 * scale, 3.0 * scale))
+            thresholds = np.maximum(thresholds - np.clip(step[1:], -3.0, 3.0), least)
+            if gradient @ step < accuracy:
+                break
+            continue
+        while length > 0.01:  # until the step lowers the value
+            longer = float(np.clip(scale - length * step[0], 0.3 * scale, 3.0 * scale))
+            moved = np.maximum(thresholds - length * step[1:], least)
+            there = problem.evaluate(longer * squared, moved).loss + longer * penalty
+            if there < value:
+                break
+            length *= 0.5
+        else:
+            break
+        gain, scale, thresholds, value = value - there, longer, moved, there
+        if gain < accuracy:
+            break
+    return scale, thresholds
+
+
+def spectral_start(problem: Problem, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Return a metric and thresholds still closer to the optimum, for few columns.
+
+    Its eigenvectors are those of the moments in `moment_start`; its eigenvalues are fitted to a sample by Newton steps.
+    """
+    cone = problem.cone
+    share = _FITTED_JUDGEMENTS / problem.n_judgements
+    few = problem if share >= 0.5 else problem.sample(share, rng)
+    if few is None or cone.has_constant or len(cone.least) > _MOST_FITTED_THRESHOLDS:
+        return moment_start(problem)
+    values, basis = np.linalg.eigh(centred_moments(problem))
+    squared = few.squared_distances(basis * np.sqrt(np.maximum(values, 0.0)))
+    scale, thresholds = fit_scale(few, squared, accuracy=0.1)
+    return _fit_spectrum(few, basis, np.append(scale * np.maximum(values, 0.0), thresholds))
+
+
+def _fit_spectrum(few: Problem, basis: FloatArray, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Minimise over x = (eigenvalues, threshold) >= 0 of a metric with these eigenvectors."""
+    least, d = np.append(np.zeros(len(basis)), few.cone.least), len(basis)
+    best, best_value = x, np.inf
+    for _ in range(_MOST_SPECTRUM_STEPS):
+        point = few.at((basis * x[:d]) @ basis.T, x[d:])
+        if not point.value < best_value:
+            break
+        # Towards separating the labels, steps would become longer and longer.
+        is_last = point.value > (1.0 - _LEAST_GAIN) * best_value or point.evaluation.least_margin > 0.0
+        best, best_value = x, point.value
+        if is_last:
+            break
+        gradient = np.append(np.einsum("ij,ij->j", basis, point.gradient @ basis), point.slopes)
+        curvature = point.evaluation.curvature
+        fourth, border = few.rotated_moments(curvature, basis)
+        hessian = np.block([[fourth, border], [border.T, curvature.thresholds]])
+        free = (x > least) | (gradient < 0.0)
+        damped = hessian + (1e-6 * np.trace(hessian) + TINY) * np.eye(len(hessian))
+        step = np.zeros_like(x)
+        step[free] = -np.linalg.solve(damped[np.ix_(free, free)], gradient[free])
+        longest = _LONGEST_SPECTRUM_STEP * float(np.linalg.norm(x))
+        x = np.maximum(x + step * min(1.0, longest / max(float(np.linalg.norm(step)), TINY)), least)
+    return (basis * best[:d]) @ basis.T, best[d:]

@@ -19,10 +19,9 @@ from array_api_compat import array_namespace
 from closefar import packed
 from closefar.arrays import TINY, Array, FloatArray, as_float64, to_numpy
 from closefar.rows import BlockRows
-from closefar.solve.bound import proven_bound
-from closefar.solve.loop import Run, RunLimits, Solver, State, ignore_progress
+from closefar.solve.loop import Run, Solver, State, Watch
 from closefar.solve.newton import Newton
-from closefar.solve.problem import Cone, Problem, supervisor
+from closefar.solve.problem import Cone, Problem
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Separable labels: some metric gets every label right, so the likelihood has no finite maximum.
@@ -37,7 +36,7 @@ _HARDLY_GAINS, _GAINS_NOTHING = 1e-5, 1e-10
 
 
 def max_margin(
-    kind: type[Solver], problem: Problem, separated: Run, rng: np.random.Generator, limits: RunLimits
+    kind: type[Solver], problem: Problem, separated: Run, rng: np.random.Generator, max_iter: int, watch: Watch
 ) -> Run:
     """Replace an arbitrary separating metric by one with a wide margin.
 
@@ -45,11 +44,11 @@ def max_margin(
     penalty whose solution separates the labels is used.
     """
     alpha = 0.01 * _largest_penalty(problem)
-    cone = Cone(problem.cone.size, problem.objective.likelihood.least)
+    cone = Cone(problem.cone.size, problem.likelihood.least)
     state: State | None = None
     found = separated
     for _ in range(10):
-        path = _follow(kind, Problem(problem.objective, alpha, cone), state, rng, limits)
+        path = _follow(kind, replace(problem, alpha=alpha, cone=cone), state, rng, max_iter, watch)
         state = path.state
         found = replace(found, n_iter=found.n_iter + path.n_iter)
         if path.ending.is_early:
@@ -61,69 +60,40 @@ def max_margin(
 
 
 def _follow(
-    kind: type[Solver], problem: Problem, state: State | None, rng: np.random.Generator, limits: RunLimits
+    kind: type[Solver], problem: Problem, state: State | None, rng: np.random.Generator, max_iter: int, watch: Watch
 ) -> Run:
     """Minimise with a penalty, from the solution of a larger one; roughly if the labels are then not separated."""
     if not issubclass(kind, Newton):  # whose last digits take long
         solver = kind(problem, _SHARE * problem.alpha, rng)
         begin = partial(_begin, solver, state)
-        return solver.run(begin, RunLimits(solver.tol, limits.max_iter, limits.watch, relative_tol=_RELATIVE))
-    newton, without_proof = Newton(problem, _HARDLY_GAINS, rng), RunLimits(0.0, limits.max_iter, limits.watch)
+        return solver.run(begin, tol=solver.tol, max_iter=max_iter, watch=watch, relative_tol=_RELATIVE)
+    newton = Newton(problem, _HARDLY_GAINS, rng)
     newton.proves = False
-    path = newton.run(partial(newton.begin, state), without_proof)
+    path = newton.run(newton.beginning(state), tol=0.0, max_iter=max_iter, watch=watch)
     if path.ending.is_early or path.state.least_margin <= 0.0:
         return path
     newton.tol = _GAINS_NOTHING
-    rest = newton.run(partial(newton.resume, path.state), without_proof)
+    rest = newton.run(partial(newton.resume, path.state), tol=0.0, max_iter=max_iter, watch=watch)
     return replace(rest, n_iter=path.n_iter + rest.n_iter)
 
 
 def _begin(solver: Solver, state: State | None) -> State:
     """Begin with the solution of the last penalty; the tolerance is a share of the objective there."""
-    begun = solver.begin(state)
+    begun = solver.beginning(state)()
     solver.tol = max(solver.tol, 0.5 * _RELATIVE * begun.objective)
     return begun
 
 
 def _largest_penalty(problem: Problem) -> float:
     """The alpha from which on M = 0 is optimal."""
-    nothing = problem.objective.squared_distances(np.zeros((problem.cone.size, 0)))
+    nothing = problem.squared_distances(np.zeros((problem.cone.size, 0)))
     _, evaluation = problem.minimise_threshold(nothing, np.zeros_like(problem.cone.least))
-    gradient = problem.objective.gradient(evaluation)[problem.cone.core, problem.cone.core]
+    gradient = problem.outer(evaluation.margin_gradient)[problem.cone.core, problem.cone.core]
     return max(-float(np.linalg.eigvalsh(gradient)[0]), 1e-8)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A proof for a run that is stuck: the minimum with a small reward for tr M has its gradient in the dual cone.
-
-
-# If the smallest reward fails, it is approached from larger ones.
-_MULTIPLES = (1.0, 100.0, 10.0, 1.0)
-_MOST_REWARDED_STEPS = 30  # from a point close to the minimum
-
-
-def bound_by_negative_penalty(
-    kind: type[Solver], problem: Problem, found: Run, rng: np.random.Generator, tol: float
-) -> Run:
-    """Prove a bound if the curvature is discontinuous (Laplace noise), so that no Newton step leads into the dual cone.
-
-    Near the minimum of R - reward tr M, the gradient of R is at least the reward times the identity;
-    the bound that it proves is too low by about the reward times tr M.  A result that is better by
-    more than half the tolerance is kept.
-    """
-    state = near = found.state
-    reward = 0.3 * tol / max(problem.cone.trace(state.matrix), 1.0)
-    for multiple in _MULTIPLES:
-        solver = kind(replace(problem, alpha=-multiple * reward), tol, rng)
-        near = solver.run(partial(solver.resume, near), RunLimits(0.0, _MOST_REWARDED_STEPS, ignore_progress)).state
-        squared = problem.objective.quadratic_forms(near.matrix)
-        point = problem.known(near.matrix, *problem.minimise_threshold(squared, near.thresholds))
-        if point.value < state.objective - 0.5 * tol:
-            state = replace(state, matrix=point.matrix, factor=None, thresholds=point.thresholds, objective=point.value)
-        state = replace(state, bound=max(state.bound, proven_bound(point, state.objective)))
-        if state.gap <= tol or supervisor().timed_out:
-            break
-    return replace(found, state=state)
+# Directions in which the optimum may lie at infinity.
 
 
 # With more parameters, the search around a threshold takes longer than the fit.
@@ -272,7 +242,7 @@ def _changes(rows: BlockRows, signs: Array, basis: FloatArray) -> FloatArray:
     lengths, found = rows.squared_distances(np.eye(rows.n_columns)), []
     for direction in basis.T:
         matrix, threshold = packed.split(direction, rows.n_columns)
-        moved = rows.quadratic_forms(matrix) - float(threshold[0])
+        moved = rows.forms(matrix) - float(threshold[0])
         found.append(rows.gather(rows.product(rows.map(_over_feature, moved, lengths), signs)))
     return np.column_stack(found)
 

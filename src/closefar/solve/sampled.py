@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from closefar.arrays import Array, BoolArray, FloatArray
-from closefar.solve.bound import HessianSolver, lower_bound, prove_bound, proven_bound, sample_model
+from closefar.rows import Trait
+from closefar.solve.certificate import HessianSolver, lower_bound, prove_bound, proven_bound, sample_model
 from closefar.solve.likelihood import Evaluation
 from closefar.solve.loop import Solver, State
-from closefar.solve.problem import Point, Problem, enough_for_hessian, share_for_hessian
-from closefar.solve.start import moment_start
+from closefar.solve.low_rank import LowRank
+from closefar.solve.problem import Point, Problem, enough_for_hessian, moment_start, share_for_hessian
 
 _MOST_APPROACHING = 200  # of an approach without a proof
 
@@ -121,7 +122,7 @@ class Fista(Solver):
     def _iterate(self, target: FloatArray, base: _Iterate, accuracy: float) -> _Iterate:
         matrix, squared = self.problem.project(target)
         change = float(np.trace(matrix) - np.trace(base.matrix))
-        guess = self.problem.objective.likelihood.follow(base.thresholds, change)
+        guess = self.problem.likelihood.follow(base.thresholds, change)
         return self._settle(matrix, squared, guess, accuracy)
 
     def _settle(self, matrix: FloatArray, squared: Array, guess: FloatArray, accuracy: float) -> _Iterate:
@@ -162,15 +163,14 @@ class Move(NamedTuple):
 class SampledModel:
     """The model at a point, over the feasible set; its products are passes over the sample."""
 
-    def __init__(self, few: Problem, point: Point) -> None:
-        self.few, self.point = few, point
-        squared = few.objective.quadratic_forms(point.matrix)
-        self.curvature = few.objective.evaluate(squared, point.thresholds, order=2).curvature
-        self._borders = [few.objective.outer(cross) for cross in self.curvature.crosses]
+    def __init__(self, few: Problem, point: Point, rank: int | None = None) -> None:
+        self.few, self.point, self.rank = few, point, rank
+        self.curvature = few.evaluate(few.forms(point.matrix), point.thresholds, order=2).curvature
+        self._borders = [few.outer(cross) for cross in self.curvature.crosses(few.rows)]
 
     def minimise(self) -> Move:
         """Accelerated projected gradient in M, with the thresholds minimised out."""
-        start, project = self.point.matrix, self.few.cone.project
+        start, project = self.point.matrix, partial(self.few.cone.project, rank=self.rank)
         here = before = np.zeros_like(start)
         image = image_before = here
         momentum, smoothness, first = 1.0, 0.1, 0.0
@@ -181,7 +181,7 @@ class SampledModel:
             slope = self._slope(base, image_base)
             while True:
                 ahead = project(start + base - slope / smoothness) - start
-                image_ahead = self._product(ahead)
+                image_ahead = self.few.hessian_product(ahead, np.zeros(len(self._borders)), self.curvature)[0]
                 change = ahead - base
                 moved = float(np.sum(change * change))
                 curved = float(np.sum(change * (self._slope(ahead, image_ahead) - slope)))
@@ -196,9 +196,6 @@ class SampledModel:
             if residual <= _MODEL_ACCURACY * first:
                 break
         return self._move(here, image)
-
-    def _product(self, matrix: FloatArray) -> FloatArray:
-        return self.few.objective.hessian_product(matrix, np.zeros(len(self._borders)), self.curvature)[0]
 
     def _across(self, matrix: FloatArray) -> FloatArray:
         """The change of the slopes of the thresholds with this change of M."""
@@ -227,7 +224,7 @@ def _least_quadratic(hessian: FloatArray, slopes: FloatArray, least: FloatArray)
     """The minimiser of 1/2 t'Ht + s't with t >= least, as far as holding those that are below it tells."""
     held: BoolArray = np.zeros(len(slopes), dtype=bool)
     found = np.zeros_like(slopes)
-    for _ in range(len(slopes)):
+    for _ in range(1 + len(slopes)):  # each but the last may hold one more
         free = ~held & (np.diag(hessian) > 0.0)
         found = np.where(held, least, 0.0)
         right = -(slopes + hessian @ found)[free]
@@ -253,6 +250,7 @@ _STATISTICAL = 0.1
 
 # The minimum is proven once the model says that it is this near, as a share of the tolerance.
 _PROVE_BELOW = 0.3
+_END_BELOW = 3e-3  # at a limited rank, where nothing is proven: the same share as that of `LowRank`
 
 # The residual that solving with the Hessian of the sample leaves; that Hessian itself is hardly more accurate.
 _INEXACT = 0.05
@@ -285,25 +283,32 @@ class Sampled(Solver):
     on all judgements.  If the sample turns out to be misleading, `Fista` goes on.
     """
 
+    def __init__(self, problem: Problem, tol: float, rng: np.random.Generator, rank: int | None = None) -> None:
+        super().__init__(problem, tol, rng)
+        self.rank = rank
+
     def start(self) -> State:
         few = self._sample(self.rng)
         near = None if few is None else _approach(few, self.rng)
         if few is None or near is None:
             return self._plain.start()
-        return self._begin(few, near)
+        return self._begin(few, near, 0.0)
 
     def resume(self, state: State) -> State:
         few = self._sample(self.rng)
-        return self._plain.resume(state) if few is None else self._begin(few, state)
+        bound = 0.0 if self.rank is None else state.bound
+        return self._plain.resume(state) if few is None else self._begin(few, state, bound)
 
     def step(self, state: State) -> State:
         last = state.memory
         if not isinstance(last, _SampleMemory):
             return self._plain.step(state)
-        model = SampledModel(last.few, last.point)
+        model = SampledModel(last.few, last.point, self.rank)
         move = model.minimise()
+        if self.rank is not None and move.decrement <= _END_BELOW * self.tol:
+            return replace(state, stuck=True)
         slow = last.slow + 1 if move.decrement > 0.5 * last.decrement else 0
-        if move.decrement <= _PROVE_BELOW * self.tol:
+        if self.rank is None and move.decrement <= _PROVE_BELOW * self.tol:
             point = last.point if self._near is self.problem else self.problem.at(last.point.matrix, state.thresholds)
             state = State.of(point, max(state.bound, self._prove(last.few, point, model)), last)
             if state.gap <= self.tol:
@@ -322,25 +327,27 @@ class Sampled(Solver):
         """The problem with passes that are precise enough for a step of this decrement."""
         return _precise(self.problem) if decrement > _FAR_DECREMENT else self._near
 
-    @property
-    def _plain(self) -> Fista:
+    @cached_property
+    def _plain(self) -> Solver:
+        if self.rank is not None:
+            return LowRank(self.problem, self.tol, self.rng, self.rank)
         return Fista(self.problem, self.tol, self.rng)
 
     def _sample(self, rng: np.random.Generator) -> Problem | None:
-        if not enough_for_hessian(self.problem.objective):
+        if not enough_for_hessian(self.problem):
             return None
-        few = self.problem.sample(share_for_hessian(self.problem.objective), rng)
+        few = self.problem.sample(share_for_hessian(self.problem), rng)
         return None if few is None else _precise(few)
 
-    def _begin(self, few: Problem, near: State) -> State:
-        point = self._passes(np.inf).at(near.matrix, near.thresholds)
-        return State.of(point, near.bound if near.memory is None else 0.0, _SampleMemory(few, point, decrement=np.inf))
+    def _begin(self, few: Problem, near: State, bound: float) -> State:
+        point = self._passes(np.inf).at(self.problem.cone.project(near.matrix, self.rank), near.thresholds)
+        return State.of(point, bound, _SampleMemory(few, point, decrement=np.inf))
 
     def _prove(self, few: Problem, point: Point, model: SampledModel) -> float:
         """The bound is verified in full precision, so the steps that lead to it need not be."""
         basis = np.linalg.eigh(point.matrix)[1]
-        preconditioner = sample_model(few.objective, model.curvature, basis, _INEXACT)
-        solve = HessianSolver(self._near.objective, point.evaluation.curvature, preconditioner)
+        preconditioner = sample_model(few, model.curvature, basis, _INEXACT)
+        solve = HessianSolver(self._near, point.evaluation.curvature, preconditioner)
         return lower_bound(point, solve, self.tol)
 
     def _polished(self, state: State, few: Problem, point: Point) -> State:
@@ -361,6 +368,8 @@ class Sampled(Solver):
         length, rounding = 1.0, _OBJECTIVE_ROUNDING if self._near is self.problem else _FUSED_ROUNDING
         while length > 0.1:
             matrix, thresholds = point.matrix + length * move.matrix, point.thresholds + length * move.thresholds
+            if self.rank is not None and length < 1.0:
+                matrix = self.problem.cone.project(matrix, self.rank)
             new = self._passes(move.decrement).at(matrix, thresholds)
             if new.value <= point.value - 1e-4 * length * move.decrement + rounding:
                 return new
@@ -370,7 +379,7 @@ class Sampled(Solver):
 
 def _fused(problem: Problem) -> Problem:
     """The problem with fused passes of the highest precision; itself if there are none."""
-    return problem.rough if problem.rough.objective.source.is_fused else problem
+    return problem.rough if Trait.FUSED in problem.rough.traits else problem
 
 
 def _precise(problem: Problem) -> Problem:
@@ -381,11 +390,10 @@ def _precise(problem: Problem) -> Problem:
 
 def _approach(few: Problem, rng: np.random.Generator) -> State | None:
     """Minimise over a sample, up to its statistical precision; None if its labels are separable."""
-    objective = few.objective
     n_parameters = len(few.cone.least) + few.cone.size * (few.cone.size + 1) // 2
-    tol = _STATISTICAL * n_parameters / (2.0 * objective.n_judgements)
+    tol = _STATISTICAL * n_parameters / (2.0 * few.n_judgements)
     solver = Fista(few, 0.0, rng)
-    scouts = few.sample(0.125, rng) if objective.n_judgements >= _SCOUTED_PER_PARAMETER * n_parameters else None
+    scouts = few.sample(0.125, rng) if few.n_judgements >= _SCOUTED_PER_PARAMETER * n_parameters else None
     near = None if scouts is None else _approach(scouts, rng)
     state = solver.start() if near is None else solver.resume(near)
     state = solver.approach(state, tol)
