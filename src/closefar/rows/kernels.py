@@ -69,17 +69,101 @@ def _exact_noise(m, KIND: tl.constexpr):
 
 
 @triton.jit
+def split_kernel(
+    ROWS, HIGH, LOW, LARGEST, unit, n, along, across, width, d: tl.constexpr, D: tl.constexpr, B: tl.constexpr
+):
+    """Two float16 parts of rows times a unit, and the largest entry of each block of rows."""
+    row, i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B), tl.arange(0, D)
+    is_inside = (row < n)[:, None] & (i < d)[None, :]
+    z = tl.load(ROWS + row[:, None] * along + i[None, :] * across, mask=is_inside, other=0.0).to(tl.float32) * unit
+    high, place = z.to(tl.float16), row[:, None] * width + i[None, :]
+    tl.store(HIGH + place, high, mask=is_inside)
+    tl.store(LOW + place, (z - high.to(tl.float32)).to(tl.float16), mask=is_inside)
+    tl.store(LARGEST + tl.program_id(0), tl.max(tl.abs(z)))
+
+
+@triton.jit
+def forms_kernel(
+    ROWS,
+    POINT,
+    FORMS,
+    n,
+    rows_of_slot,
+    d: tl.constexpr,
+    D: tl.constexpr,
+    K: tl.constexpr,
+    B: tl.constexpr,
+    IS_FACTOR: tl.constexpr,
+):
+    """Forms z'Mz of rows in single precision, or their squared lengths |A'z|^2, in double precision."""
+    i, k, first = tl.arange(0, D), tl.arange(0, K), tl.program_id(0).to(tl.int64) * rows_of_slot
+    point = tl.load(POINT + i[:, None] * K + k[None, :])
+    for start in range(0, rows_of_slot, B):
+        row = first + start + tl.arange(0, B)
+        place, is_inside = row[:, None] * d + i[None, :], (row < n)[:, None] & (i < d)[None, :]
+        z = tl.load(ROWS + place, mask=is_inside, other=0.0).to(tl.float64)
+        y = tl.dot(z, point, out_dtype=tl.float64)
+        tl.store(FORMS + row, tl.sum(y * y if IS_FACTOR else y * z, 1), mask=row < n)
+
+
+@triton.jit
+def _stored(ROWS, row, leg, n, i, scale, d: tl.constexpr, N_LEGS: tl.constexpr):
+    """A block of rows, or of one leg of each, that are stored in single precision, scaled."""
+    place = (row * N_LEGS + leg)[:, None] * d + i[None, :]
+    return tl.load(ROWS + place, mask=(row < n)[:, None] & (i[None, :] < d), other=0.0) * scale[None, :]
+
+
+@triton.jit
+def _parts(z):
+    """The high and the low float16 part."""
+    high = z.to(tl.float16)
+    return high, (z - high.to(tl.float32)).to(tl.float16)
+
+
+@triton.jit
+def _whole(high, low, LEVEL: tl.constexpr):
+    """The rows that both parts are of; at the lowest level the high part alone."""
+    return high.to(tl.float32) if LEVEL == 0 else high.to(tl.float32) + low.to(tl.float32)
+
+
+@triton.jit
+def _forms(high, low, x, a_high, a_low, LEVEL: tl.constexpr):
+    """The forms z'Mz of rows."""
+    if LEVEL > 0:
+        y = tl.dot(low, a_high)
+        y = tl.dot(high, a_low, y)
+        y = tl.dot(high, a_high, y)
+    else:
+        y = tl.dot(high, a_high)
+    return tl.sum(y * x, 1)
+
+
+@triton.jit
+def _outer(high, low, x, c, LEVEL: tl.constexpr):
+    """The sum of c z z' over rows."""
+    x = x * c[:, None]
+    x_high = x.to(tl.float16)
+    product = tl.dot(tl.trans(high), x_high)
+    if LEVEL > 1:
+        product = tl.dot(tl.trans(low), x_high, product)
+        product = tl.dot(tl.trans(high), (x - x_high.to(tl.float32)).to(tl.float16), product)
+    return product
+
+
+@triton.jit
 def pass_kernel(
     HIGH,
     LOW,
     SCALES,
-    SIGNS,
+    CODES,
     WEIGHTS,
     POINT,
+    ENDS,
     threshold,
     threshold_rest,
     SUMS,
     TOTALS,
+    FORMS,
     n_rows,
     rows_of_slot,
     form_unit,
@@ -88,98 +172,136 @@ def pass_kernel(
     one,
     d: tl.constexpr,
     D: tl.constexpr,
+    WIDTH: tl.constexpr,
     B: tl.constexpr,
     KIND: tl.constexpr,
     LEVEL: tl.constexpr,
     ARE_PLANES: tl.constexpr,
     WEIGHTED: tl.constexpr,
+    N_CODES: tl.constexpr,
+    N_LEGS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Loss, slope, curvature, least margin and gradient of one range of rows.
 
     The rows are float16 planes of their high and low parts (tensor descriptors), or d float32 numbers each (a pointer),
-    which are scaled and split here.  The point is a symmetric M, and the gradient Z' diag(c) Z.  The kind CURVED has as
-    derivative at the margin q - t times the weight of the row.  At level 0 only high parts count and the curvature is
-    not summed, at level 1 low parts count in the forms z'Mz, at level 2 in the gradient too.  The rests are what single
-    precision leaves of the threshold, and what products lose of the forms.
+    which are scaled and split here.  The point is a symmetric M, and the gradient Z' diag(c) Z.  At level 0 only high
+    parts count and the curvature is not summed, at level 1 low parts count in the forms z'Mz, at level 2 in the
+    gradient too.  The rests are what single precision leaves of the threshold, and what products lose of the forms.
+
+    The form f'Mf - n'Mn of a comparison is u'Mv, with u = f - n and v = f + n, and its gradient is u v', symmetrised.
+    So it takes the products of one row: planes have u and v side by side, and single precision near and far in turn.
+    With several codes, the answers are intervals between ENDS, the lower ones first, of logistic noise without the part
+    of the width, and the slopes in both ends are summed by code.  Some kinds are not a noise: the coefficient of CURVED
+    (4) is the form less the threshold times the weight, that of GIVEN (5) the weight itself, and FORMS_ONLY (6) stores
+    the forms.
     """
-    IS_CURVED: tl.constexpr = KIND == 4
     slot = tl.program_id(0)
     i = tl.arange(0, D)
     entries = i[:, None] * D + i[None, :]
-    a = tl.load(POINT + entries)
-    a_high = a.to(tl.float16)
-    a_low = (a - a_high.to(tl.float32)).to(tl.float16)
+    if KIND != 5:
+        a = tl.load(POINT + entries)
+        a_high = a.to(tl.float16)
+        a_low = (a - a_high.to(tl.float32)).to(tl.float16)
+    scale = 0.0
     if not ARE_PLANES:
         scale = tl.load(SCALES + i, mask=i < d, other=0.0)
     first = slot.to(tl.int64) * rows_of_slot
     n = tl.maximum(tl.minimum(n_rows - first, rows_of_slot), 0).to(tl.int32)
-    SIGNS += first
+    CODES += first
     WEIGHTS += first
+    FORMS += first
     loss = tl.zeros((B,), tl.float64)
     slope = tl.zeros((B,), tl.float64)
     bend = tl.zeros((B,), tl.float64)
     least = tl.full((B,), float("inf"), tl.float32)
     total = tl.zeros((D, D), tl.float32)
+    if N_CODES > 0:
+        numbers = tl.arange(0, N_CODES)
+        lower = tl.zeros((N_CODES,), tl.float64)
+        upper = tl.zeros((N_CODES,), tl.float64)
     for start in tl.range(0, n, B, num_stages=STAGES):
         r = start + tl.arange(0, B)
         ok = r < n
         if ARE_PLANES:
-            z_high = HIGH.load([(first + start).to(tl.int32), 0])
-            if LEVEL > 0:
-                z_low = LOW.load([(first + start).to(tl.int32), 0])
+            row = (first + start).to(tl.int32)
+            x = _whole(HIGH.load([row, 0]), LOW.load([row, 0]), LEVEL)
+            z_high = HIGH.load([row, (N_LEGS - 1) * WIDTH])
+            z_low = LOW.load([row, (N_LEGS - 1) * WIDTH])
         else:
-            z = tl.load(HIGH + (first + r)[:, None] * d + i[None, :], mask=ok[:, None] & (i[None, :] < d), other=0.0)
-            z = z * scale[None, :]
-            z_high = z.to(tl.float16)
-            z_low = (z - z_high.to(tl.float32)).to(tl.float16)
-        if LEVEL > 0:
-            y = tl.dot(z_low, a_high)
-            y = tl.dot(z_high, a_low, y)
-            y = tl.dot(z_high, a_high, y)
+            z = _stored(HIGH + first * N_LEGS * d, r, N_LEGS - 1, n, i, scale, d, N_LEGS)
+            x = z
+            if N_LEGS == 2:
+                near = _stored(HIGH + first * N_LEGS * d, r, 0, n, i, scale, d, N_LEGS)
+                x = z - near
+                z = z + near
+            z_high, z_low = _parts(z)
+            x_high, x_low = _parts(x)
+            x = _whole(x_high, x_low, LEVEL)
+        if KIND == 5:
+            c = tl.load(WEIGHTS + r, mask=ok, other=0.0)
         else:
-            y = tl.dot(z_high, a_high)
-        x = z_high.to(tl.float32)
-        if LEVEL > 0:
-            x += z_low.to(tl.float32)
-        q = tl.sum(y * x, 1) * form_unit
-        beyond = (q - threshold) + (q * form_rest - threshold_rest)
-        if IS_CURVED:
-            c = tl.load(WEIGHTS + r, mask=ok, other=0.0) * beyond
-        else:
-            s = tl.load(SIGNS + r, mask=ok, other=0).to(tl.float32)
-            m = s * beyond
-            f, p, h = _noise(m, KIND, LEVEL == 0)
-            if WEIGHTED:
-                w = tl.load(WEIGHTS + r, mask=ok, other=0.0)
-                f = f * w
-                p = p * w
-                h = h * w
-            loss += tl.where(ok, f, 0.0).to(tl.float64)
-            least = tl.minimum(least, tl.where(ok, m, float("inf")))
-            if LEVEL > 0:
-                bend += tl.where(ok, h, 0.0).to(tl.float64)
-            c = p * s
-        slope += c.to(tl.float64)
-        c = c * coefficient_unit
-        x = x * c[:, None]
-        x_high = x.to(tl.float16)
-        product = tl.dot(tl.trans(z_high), x_high)
-        if LEVEL > 1:
-            product = tl.dot(tl.trans(z_low), x_high, product)
-            product = tl.dot(tl.trans(z_high), (x - x_high.to(tl.float32)).to(tl.float16), product)
-        total += product * one
-    tl.store(SUMS + slot * 4, tl.sum(loss, 0))
-    tl.store(SUMS + slot * 4 + 1, tl.sum(slope, 0))
-    tl.store(SUMS + slot * 4 + 2, tl.sum(bend, 0))
-    tl.store(SUMS + slot * 4 + 3, tl.min(least, 0).to(tl.float64))
-    tl.store(TOTALS + slot.to(tl.int64) * D * D + entries, total)
+            q = _forms(z_high, z_low, x, a_high, a_low, LEVEL) * form_unit
+            if KIND == 6:
+                tl.store(FORMS + r, q.to(tl.float64) * (1.0 + form_rest), mask=ok)
+            elif KIND == 4:
+                c = tl.load(WEIGHTS + r, mask=ok, other=0.0) * ((q - threshold) + (q * form_rest - threshold_rest))
+                slope += tl.where(ok, c, 0.0).to(tl.float64)
+            elif N_CODES > 0:
+                code = tl.load(CODES + r, mask=ok, other=0).to(tl.int32)
+                low = tl.load(ENDS + code)
+                up = tl.load(ENDS + N_CODES + code)
+                above = (q - low) + q * form_rest
+                below = (up - q) - q * form_rest
+                f, p, h = _noise(above, KIND, LEVEL == 0)
+                g, s, _ = _noise(below, KIND, LEVEL == 0)
+                f += g
+                if WEIGHTED:
+                    w = tl.load(WEIGHTS + r, mask=ok, other=0.0)
+                    f = f * w
+                    p = p * w
+                    s = s * w
+                loss += tl.where(ok, f, 0.0).to(tl.float64)
+                least = tl.minimum(least, tl.where(ok, tl.minimum(above, below), float("inf")))
+                p = tl.where(ok, p, 0.0)
+                s = tl.where(ok, s, 0.0)
+                has_code = ok[:, None] & (code[:, None] == numbers[None, :])
+                lower += tl.sum(tl.where(has_code, p[:, None], 0.0), 0).to(tl.float64)
+                upper += tl.sum(tl.where(has_code, s[:, None], 0.0), 0).to(tl.float64)
+                c = p - s
+            else:
+                s = tl.where(ok, 2.0 * tl.load(CODES + r, mask=ok, other=0).to(tl.float32) - 1.0, 0.0)
+                m = s * ((q - threshold) + (q * form_rest - threshold_rest))
+                f, p, h = _noise(m, KIND, LEVEL == 0)
+                if WEIGHTED:
+                    w = tl.load(WEIGHTS + r, mask=ok, other=0.0)
+                    f = f * w
+                    p = p * w
+                    h = h * w
+                loss += tl.where(ok, f, 0.0).to(tl.float64)
+                least = tl.minimum(least, tl.where(ok, m, float("inf")))
+                if LEVEL > 0:
+                    bend += tl.where(ok, h, 0.0).to(tl.float64)
+                c = p * s
+                slope += tl.where(ok, c, 0.0).to(tl.float64)
+        if KIND != 6:
+            total += _outer(z_high, z_low, x, c * coefficient_unit, LEVEL) * one
+    if KIND != 6:
+        SUMS += slot * (4 + 2 * N_CODES)
+        tl.store(SUMS, tl.sum(loss, 0))
+        tl.store(SUMS + 1, tl.sum(slope, 0))
+        tl.store(SUMS + 2, tl.sum(bend, 0))
+        tl.store(SUMS + 3, tl.min(least, 0).to(tl.float64))
+        if N_CODES > 0:
+            tl.store(SUMS + 4 + numbers, lower)
+            tl.store(SUMS + 4 + N_CODES + numbers, upper)
+        tl.store(TOTALS + slot.to(tl.int64) * D * D + entries, total)
 
 
 @triton.jit
 def terms_kernel(
     SQUARED,
-    SIGNS,
+    CODES,
     WEIGHTS,
     NUMBERS,
     SUMS,
@@ -208,7 +330,7 @@ def terms_kernel(
     for start in tl.range(0, n, B):
         r = first + start + tl.arange(0, B)
         ok = start + tl.arange(0, B) < n
-        s = tl.load(SIGNS + r, mask=ok, other=0).to(tl.float64)
+        s = 2.0 * tl.load(CODES + r, mask=ok, other=0).to(tl.float64) - 1.0
         m = s * (tl.load(SQUARED + r, mask=ok, other=0.0) - threshold)
         f, p, h = _exact_noise(m, KIND)
         w = tl.load(WEIGHTS + r, mask=ok, other=0.0) if WEIGHTED else tl.where(ok, share, 0.0)

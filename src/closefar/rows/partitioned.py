@@ -4,140 +4,53 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import partial, reduce
-from typing import Any, NamedTuple, TypeVar
+from functools import cached_property, partial, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from closefar.arrays import Array, FloatArray, IndexArray, to_numpy
-from closefar.engines import Combine, Engine, Movable, Ref, TaskResult, by_partition
-from closefar.rows.blocks import BlockRows, MappedRows, held
+from closefar.cluster import Cluster, Combine, Movable, Ref, TaskResult, by_partition, chained, stacked
+from closefar.rows.blocks import BlockRows, held
 from closefar.rows.coordinates import condition_of_sums, mapped_rows
-from closefar.rows.source import Coordinates, Pulling, Sweeper
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Arrays of one number, or of k numbers, per row that stay in their partitions: handles, and how they are computed.
+from closefar.rows.legs import LegRows, Rows
+from closefar.rows.source import Coordinates, RowFunction, Terms, Trait
 
 
-class PartitionedArray:
-    """A handle: what is stored in partitions, or a function of such handles that is computed where they are.
+class Handle:
+    """One number, or k numbers, for each row: a task of dask for each partition.
 
-    Sums and multiples of handles, and functions of them, take no round trip: they are computed in the next one that
-    needs them, and stored there.
+    Sums and multiples of handles take no round trip: they are tasks, too.
     """
 
     __array_ufunc__ = None  # NumPy's numbers leave arithmetic to the methods below
 
-    def __init__(self, function: Callable[..., Any] | None, *arguments: Any, is_costly: bool = False) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.is_costly = is_costly  # and stored even if only a function of it is asked for
-        self.refs: Sequence[Ref] = ()
-        self.place: int | str | None = None
+    def __init__(self, parts: list[Ref]) -> None:
+        self.parts = parts
 
     def __reduce__(self) -> Any:
         raise TypeError("a handle stays in its process: a function that is run on partitions must not refer to it.")
 
-    @classmethod
-    def stored(cls, refs: Sequence[Ref], place: int | str | None) -> PartitionedArray:
-        """What the partitions have in this place: an attribute, the index into what a `TaskResult` kept, or all."""
-        array = cls(None)
-        array.store(refs, place)
-        return array
+    def _with(self, other: Any, function: Callable[[Any, Any], Any]) -> Handle:
+        others = other.parts if isinstance(other, Handle) else [float(other)] * len(self.parts)
+        return Handle([function(part, each) for part, each in zip(self.parts, others, strict=True)])
 
-    def store(self, refs: Sequence[Ref], place: int | str | None) -> None:
-        """Refer to stored numbers from now on."""
-        self.function, self.arguments, self.refs, self.place = None, (), refs, place
+    def __add__(self, other: Any) -> Handle:
+        return self._with(other, operator.add)
 
-    def __add__(self, other: Any) -> PartitionedArray:
-        return PartitionedArray(operator.add, self, _number(other))
+    def __sub__(self, other: Any) -> Handle:
+        return self._with(other, operator.sub)
 
-    def __sub__(self, other: Any) -> PartitionedArray:
-        return PartitionedArray(operator.sub, self, _number(other))
+    def __mul__(self, other: Any) -> Handle:
+        return self._with(other, operator.mul)
 
-    def __mul__(self, other: Any) -> PartitionedArray:
-        return PartitionedArray(operator.mul, self, _number(other))
-
-    def __neg__(self) -> PartitionedArray:
-        return PartitionedArray(operator.neg, self)
+    def __neg__(self) -> Handle:
+        return self * -1.0
 
     __radd__ = __add__
     __rmul__ = __mul__
-
-
-def _number(value: Any) -> Any:
-    return value if isinstance(value, PartitionedArray) else float(value)
-
-
-class _Stored(NamedTuple):
-    """A handle in a task: in which of the task's columns it is stored, and in which place."""
-
-    column: int
-    place: int | str | None
-
-
-class _Computed(NamedTuple):
-    """A handle in a task: the function that computes it, and its arguments."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-
-
-class _Task:
-    """Computes, in one partition, the result of a call, and what is stored there for later calls."""
-
-    def __init__(self, call: PartitionedArray) -> None:
-        self.columns: list[Sequence[Ref]] = []
-        self.handles: list[PartitionedArray] = []  # that are computed and stored
-        self._planned: dict[int, _Stored | _Computed] = {}
-        self._call = self._plan(call)
-        wanted = {id(each) for argument in call.arguments for each in _handles_in(argument)}
-        self.handles = [each for each in self.handles if each.is_costly or id(each) in wanted]
-        self._kept = [self._planned[id(each)] for each in self.handles]
-
-    def _plan(self, value: Any) -> Any:
-        if type(value) is tuple:
-            return tuple(map(self._plan, value))
-        if not isinstance(value, PartitionedArray):
-            return value
-        if id(value) not in self._planned:
-            if value.function is None:
-                place = next((n for n, refs in enumerate(self.columns) if refs is value.refs), len(self.columns))
-                self.columns[place:] = self.columns[place:] or [value.refs]
-                self._planned[id(value)] = _Stored(place, value.place)
-            else:
-                self._planned[id(value)] = _Computed(value.function, self._plan(value.arguments))
-                self.handles.append(value)
-        return self._planned[id(value)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What the partitions need: handles stay in this process."""
-        return {"_call": self._call, "_kept": self._kept}
-
-    def __call__(self, *items: Any) -> TaskResult:
-        found: dict[int, Any] = {}
-
-        def value(plan: Any) -> Any:
-            if isinstance(plan, _Stored):
-                item = items[plan.column]
-                if plan.place is None:
-                    return item
-                return getattr(item, plan.place) if isinstance(plan.place, str) else item.kept[plan.place]
-            if isinstance(plan, _Computed):
-                if id(plan) not in found:
-                    found[id(plan)] = plan.function(*map(value, plan.arguments))
-                return found[id(plan)]
-            return tuple(map(value, plan)) if type(plan) is tuple else plan
-
-        outcome = value(self._call)
-        outcome = outcome if isinstance(outcome, TaskResult) else TaskResult(outcome)
-        return TaskResult(outcome.small, (*outcome.kept, *map(value, self._kept)))
-
-
-def _handles_in(argument: Any) -> list[PartitionedArray]:
-    given = argument if isinstance(argument, tuple) else (argument,)
-    return [each for each in given if isinstance(each, PartitionedArray)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -146,71 +59,95 @@ def _handles_in(argument: Any) -> list[PartitionedArray]:
 
 @dataclass(frozen=True, eq=False)
 class StoredRows(Movable):
-    """The rows of a partition; `nbytes` is what they take beyond those that they are computed from."""
+    """The rows of a partition."""
 
-    rows: BlockRows
-    nbytes: int = 0
+    rows: Rows
 
-
-def _mapped(stored: StoredRows, coordinates: Coordinates) -> StoredRows:
-    rows = mapped_rows(stored.rows, coordinates)
-    return StoredRows(rows, rows.n_kept_bytes if isinstance(rows, MappedRows) else 0)
+    def __sizeof__(self) -> int:
+        return 64 + 8 * self.rows.legs.n_rows * self.rows.n_columns
 
 
-def _called(name: str, rows: BlockRows, *arguments: Any, **parameters: Any) -> Any:
+class _Place(NamedTuple):
+    """Stands for what a partition has of a handle, which has this number among those that are given."""
+
+    number: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A function of the rows of a partition and of arguments, of which those that are a place are given later."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+    def __call__(self, stored: StoredRows, *given: Any) -> Any:
+        def filled(argument: Any) -> Any:
+            if isinstance(argument, _Place):
+                return given[argument.number]
+            return tuple(map(filled, argument)) if type(argument) is tuple else argument
+
+        return self.function(stored.rows, *map(filled, self.arguments))
+
+
+def _method(name: str, rows: Rows, *arguments: Any, **parameters: Any) -> Any:
     """What a method of the rows returns."""
     return getattr(rows, name)(*arguments, **parameters)
 
 
-def _taken(rows: BlockRows, within: IndexArray, arrays: tuple[Array, ...]) -> list[Array]:
-    """The rows at these indices, of shape (m, d), and their numbers."""
-    taken = rows.take_rows(within)
-    found = np.ascontiguousarray(to_numpy(taken.read(slice(0, len(within)))).T)
+def _mapped(rows: Rows, coordinates: Coordinates) -> StoredRows:
+    return StoredRows(rows.with_legs(mapped_rows(rows.legs, coordinates)))
+
+
+def _legs(rows: Rows) -> StoredRows:
+    return StoredRows(rows.legs)
+
+
+def _scaled(rows: Rows, scale: float) -> StoredRows:
+    return StoredRows(rows.with_scale(scale) if isinstance(rows, LegRows) else rows)
+
+
+def _taken(rows: Rows, within: IndexArray, arrays: tuple[Array, ...]) -> list[Array]:
+    """The legs of the rows at these indices, of shape (m, d), and the numbers of the rows."""
+    taken = rows.take_rows(within).legs
+    found = np.ascontiguousarray(to_numpy(taken.read(slice(0, taken.n_rows))).T)
     return [found, *_picked(rows, within, arrays)]
 
 
-def _picked(rows: BlockRows, within: IndexArray, arrays: tuple[Array, ...]) -> list[Array]:
+def _picked(rows: Rows, within: IndexArray, arrays: tuple[Array, ...]) -> list[Array]:
     return [to_numpy(rows.pick(array, within)) for array in arrays]
 
 
-def _found(rows: BlockRows, condition: Callable[..., Array], *arrays: Array) -> list[IndexArray]:
+def _found(rows: Rows, condition: Callable[..., Array], *arrays: Array) -> list[IndexArray]:
     return [rows.find(condition, *arrays)]
 
 
-def _swept(rows: BlockRows, matrix: FloatArray, function: Callable[..., Any], *arrays: Array) -> tuple[list[Any], Any]:
-    parts, total = rows.sweep(matrix, function, *arrays)
-    return [part._replace(margin_gradient=None) for part in parts], total
+def _numbers_from(rows: Rows, start: int) -> Array:
+    return rows.row_array(np.arange(start, start + rows.n_rows, dtype=np.float64))
 
 
-def _kept(values: Array) -> TaskResult:
-    return TaskResult(None, (values,))
+def _crossed(rows: BlockRows, other: StoredRows, factor: FloatArray, weights: Array) -> FloatArray:
+    assert isinstance(other.rows, BlockRows)
+    return rows.cross_moment(other.rows, factor, weights)
 
 
-def _numbers_from(start: int, count: int) -> TaskResult:
-    return _kept(np.arange(start, start + count, dtype=np.float64))
+def _each(rows: Rows, function: RowFunction, *arrays: Array) -> TaskResult:
+    return _with_places(rows.each(function, *arrays), None)
 
 
-def _evaluated(
-    rows: BlockRows, likelihood: Any, arrays: tuple[Array, ...], squared: Array, thresholds: FloatArray, order: int
-) -> TaskResult:
-    return _with_places(likelihood.with_arrays(*arrays).evaluate(rows, squared, thresholds, order), None)
+def _swept(rows: Rows, function: RowFunction, matrix: FloatArray, *arrays: Array) -> TaskResult:
+    return _with_places(*rows.sweep(function, matrix, *arrays))
 
 
-def _passed(
-    rows: BlockRows, likelihood: Any, arrays: tuple[Array, ...], matrix: FloatArray, thresholds: FloatArray
-) -> TaskResult:
-    return _with_places(*rows.loss_and_gradient(likelihood.with_arrays(*arrays), matrix, thresholds))
+def _with_places(found: Terms, total: FloatArray | None) -> TaskResult:
+    """The sums, with numbers in the places of arrays, which are kept; forms are not, which few sources have."""
+    arrays = found.arrays if found.pull is None else (*found.arrays, found.pull)
+    places = tuple(range(len(found.arrays)))
+    pull = None if found.pull is None else len(places)
+    return TaskResult((found._replace(pull=pull, arrays=places, forms=None), total), arrays)
 
 
-def _with_places(evaluation: Any, gradient: FloatArray | None) -> TaskResult:
-    """The sums of an evaluation, with numbers in the places of its arrays, which are kept."""
-    arrays: list[Array] = []
-
-    def number(array: Array) -> int:
-        arrays.append(array)
-        return len(arrays) - 1
-
-    return TaskResult((evaluation.mapped(number), gradient), tuple(arrays))
+def _kept(outcome: TaskResult, place: int) -> Any:
+    return outcome.kept[place]
 
 
 # How small results are joined, in the order of the partitions.
@@ -223,15 +160,6 @@ def _added(results: Sequence[Any]) -> Any:
     return reduce(operator.add, results)
 
 
-def _chained(results: Sequence[list[Any]]) -> list[Any]:
-    return [entry for result in results for entry in result]
-
-
-def _stacked(results: Sequence[list[Array]]) -> list[Array]:
-    """The arrays of all partitions, one after another."""
-    return [np.concatenate(arrays) for arrays in zip(*results, strict=True)]
-
-
 def _outermost(results: Sequence[tuple[float, float]]) -> tuple[float, float]:
     lowest, highest = zip(*results, strict=True)
     return min(lowest), max(highest)
@@ -242,29 +170,21 @@ def _triangle(results: Sequence[FloatArray]) -> FloatArray:
     return np.asarray(np.linalg.qr(np.concatenate(results), mode="r"), dtype=np.float64)
 
 
-def _joined_sweeps(results: Sequence[tuple[list[Any], FloatArray]]) -> tuple[list[Any], FloatArray]:
-    parts, sums = zip(*results, strict=True)
-    return _chained(parts), _added(sums)
-
-
-def _joined_evaluations(results: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-    evaluations, gradients = zip(*results, strict=True)
-    joined = type(evaluations[0]).joined(evaluations)
-    return joined, None if gradients[0] is None else _added(gradients)
+def _joined_terms(results: Sequence[tuple[Terms, FloatArray | None]]) -> tuple[Terms, FloatArray | None]:
+    terms, totals = zip(*results, strict=True)
+    found = terms[0]._replace(sums=_added([each.sums for each in terms]), least=min(each.least for each in terms))
+    return found, None if totals[0] is None else _added(totals)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The rows.
 
 
-Result = TypeVar("Result")
-
-
-def _later(name: str, *, is_costly: bool = False) -> Callable[..., Any]:
+def _later(name: str, *, stays: bool = False) -> Callable[..., Any]:
     """A method that returns a handle for what the partitions' rows return from theirs of this name."""
 
-    def method(rows: PartitionedRows, *arguments: Any) -> PartitionedArray:
-        return PartitionedArray(partial(_called, name), rows._rows, *arguments, is_costly=is_costly)
+    def method(rows: PartitionedRows, *arguments: Any) -> Handle:
+        return rows._handle(partial(_method, name), *arguments, stays=stays)
 
     return method
 
@@ -273,21 +193,17 @@ def _now(name: str, combine: Combine = _added) -> Callable[..., Any]:
     """A method that joins, in one round trip, what the partitions' rows return from theirs of this name."""
 
     def method(rows: PartitionedRows, *arguments: Any, **parameters: Any) -> Any:
-        return rows._joined(partial(_called, name, **parameters), *arguments, combine=combine)
+        return rows._joined(partial(_method, name, **parameters), *arguments, combine=combine)
 
     return method
 
 
-# The longest first step of a search for a threshold, and the shortest, relative to it.
-_LONGEST_STEP, _SHORTEST = 10.0, 4e-16
-
-
 class PartitionedRows(BlockRows):
-    """Rows in the partitions of an engine.  Sums over partitions are added in a fixed order.
+    """Rows in partitions: pairs and, after them, comparisons.  Sums over partitions are added in a fixed order.
 
     Parameters
     ----------
-    engine : Engine
+    cluster : Cluster
     refs : sequence of Ref
         For each partition one to `StoredRows`.
     counts : sequence of int
@@ -295,86 +211,133 @@ class PartitionedRows(BlockRows):
     n_columns : int
     device : optional
         The device that the rows are on, in each worker.
+    n_compared : int
+        How many of the last partitions hold comparisons.
     """
 
-    is_remote = True
-
     def __init__(
-        self, engine: Engine, refs: Sequence[Ref], counts: Sequence[int], n_columns: int, device: Any = None
+        self,
+        cluster: Cluster,
+        refs: Sequence[Ref],
+        counts: Sequence[int],
+        n_columns: int,
+        device: Any = None,
+        n_compared: int = 0,
     ) -> None:
         super().__init__(sum(counts), n_columns)
-        self.partitions = engine
+        self.cluster = cluster
+        self.n_compared = n_compared
+        self.scale = 1.0
         self._device = device
         self._refs = list(refs)
         self._counts = tuple(counts)
         self._starts = np.cumsum([0, *counts])
-        self._rows = PartitionedArray.stored(self._refs, "rows")
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        return frozenset([Trait.PROJECTIONS, Trait.REMOTE])
 
     @property
     def engine(self) -> str:
-        words = self.partitions.describe(len(self._refs))
+        words = self.cluster.describe(len(self._refs))
         return f"{words.removeprefix('NumPy, ')}, torch on {self._device}" if self._device else words
 
     def in_coordinates(self, coordinates: Coordinates) -> PartitionedRows:
-        refs = self.partitions.keep(partial(_mapped, coordinates=coordinates), self._refs)
-        mapped = PartitionedRows(self.partitions, refs, self._counts, coordinates.n_directions, self._device)
-        mapped.condition = condition_of_sums(coordinates)
+        mapped = self._with_rows(_mapped, coordinates)
+        mapped.n_columns, mapped.condition = coordinates.n_directions, condition_of_sums(coordinates)
         return mapped
+
+    # Rows with two legs.
+
+    @property
+    def compares(self) -> bool:
+        return self.n_compared > 0
+
+    @property
+    def n_pairs(self) -> int:
+        """The number of rows with one leg."""
+        return sum(self._counts[: len(self._counts) - self.n_compared])
+
+    @cached_property
+    def legs(self) -> PartitionedRows:
+        """The legs of all rows."""
+        if not self.compares:
+            return self
+        found, n = self._with_rows(_legs), len(self._counts) - self.n_compared
+        counts = [*self._counts[:n], *(2 * count for count in self._counts[n:])]
+        return PartitionedRows(self.cluster, found._refs, counts, self.n_columns, self._device)
+
+    def with_scale(self, scale: float) -> PartitionedRows:
+        scaled = self._with_rows(_scaled, scale)
+        scaled.scale = scale
+        return scaled
+
+    leg_weights = _later("leg_weights")
+    leg_signs = _later("leg_signs")
 
     # Some of the rows, and numbers: they come to this process.
 
     def read(self, where: slice) -> Array:
         if where.stop <= where.start:
             return np.empty((self.n_columns, 0))
-        return to_numpy(self.take_rows(np.arange(where.start, where.stop)).read(slice(0, where.stop - where.start)))
+        legs = self.take_rows(np.arange(where.start, where.stop)).legs
+        return to_numpy(legs.read(slice(0, where.stop - where.start)))
 
-    def take_rows(self, indices: IndexArray) -> BlockRows:
+    def take_rows(self, indices: IndexArray) -> Rows:  # type: ignore[override]
         return self.take(indices)[0]
 
-    def take(self, indices: IndexArray, *arrays: Array) -> tuple[BlockRows, list[Array]]:
-        found = self._at(_taken, indices, *arrays)
-        return held(found[0].T), found[1:]
+    def take(self, indices: IndexArray, *arrays: Array) -> tuple[Rows, list[Array]]:  # type: ignore[override]
+        found, *picked = self._at(_taken, indices, *arrays)
+        if not self.compares:
+            return held(found.T), picked
+        n_pairs = int(np.sum(np.asarray(indices) < self.n_pairs))
+        compared = held(found[n_pairs:].T)
+        if n_pairs == 0:
+            return LegRows(compared, 0, len(indices), self.scale), picked
+        return LegRows.mixed(held(found[:n_pairs].T), compared, self.scale), picked
 
     def pick(self, array: Array, indices: IndexArray) -> Array:
         (found,) = self._at(_picked, indices, array)
         return found
 
     def find(self, condition: Callable[..., Array], *arrays: Array) -> IndexArray:
-        found: list[IndexArray] = self._joined(_found, condition, *arrays, combine=_chained)
+        found: list[IndexArray] = self._joined(_found, condition, *arrays, combine=chained)
         return np.concatenate([start + some for start, some in zip(self._starts[:-1], found, strict=True)])
 
     def row_array(self, values: FloatArray) -> Array:
         """Send these numbers to their partitions; those of very many rows should be computed there."""
-        if isinstance(values, PartitionedArray):
+        if isinstance(values, Handle):
             return values
         pieces = [values[start:stop] for start, stop in zip(self._starts, self._starts[1:], strict=False)]
-        return self.stored(self.partitions.keep(_kept, pieces), 0)
+        return self.stored(pieces)
 
     def row_numbers(self) -> Array:
-        return self.stored(self.partitions.keep(_numbers_from, self._starts[:-1].tolist(), self._counts), 0)
+        return self._handle(_numbers_from, Handle(self._starts[:-1].tolist()))
 
-    def stored(self, refs: Sequence[Ref], place: int | str) -> Array:
-        """Return a handle for numbers that the partitions have stored, in this place."""
-        return PartitionedArray(partial(_called, "row_array"), self._rows, PartitionedArray.stored(refs, place))
+    def stored(self, parts: Sequence[Any]) -> Array:
+        """Return a handle for numbers that are in the partitions."""
+        return self._handle(partial(_method, "row_array"), Handle(list(parts)), stays=True)
 
-    # Arrays of one number per row, squared distances and projections: computed in the round trip that needs them.
+    def keep(self, array: Array) -> Array:
+        return Handle(self.cluster.persisted(array.parts))
+
+    # Arrays of one number per row, squared distances and projections: tasks of the computation that needs them.
 
     map = _later("map")
     product = _later("product")
-    forward = _later("forward", is_costly=True)
-    inner = _later("inner", is_costly=True)
-    squared_distances = _later("squared_distances", is_costly=True)
-    quadratic_forms = _later("quadratic_forms", is_costly=True)
-    squared_lengths = _later("squared_lengths", is_costly=True)
+    forward = _later("forward", stays=True)
+    inner = _later("inner", stays=True)
+    squared_distances = _later("squared_distances", stays=True)
+    forms = _later("forms", stays=True)
+    squared_lengths = _later("squared_lengths", stays=True)
 
     # What this process gets of them, and sums over all rows, in one round trip each.
 
     gather = _now("gather", np.concatenate)
     total = _now("total")
     extremes = _now("extremes", _outermost)
-    parts = _now("parts", _chained)
+    parts = _now("parts", chained)
     dot = _now("dot")
-    dots = _now("dots")
     backward = _now("backward")
     outer = _now("outer")
     largest = _now("largest", partial(np.max, axis=0))
@@ -384,71 +347,64 @@ class PartitionedRows(BlockRows):
     triangle = _now("triangle", _triangle)
     rotated_moments = _now("rotated_moments")
     sum_of_squares = _now("sum_of_squares")
+    grouped_outers = _now("grouped_outers")
 
     def cross_moment(self, other: BlockRows, factor: FloatArray, weights: Array) -> FloatArray:
         if not isinstance(other, PartitionedRows):
             raise TypeError(f"both must be rows of the same partitions; got {type(other).__name__}.")
-        found: FloatArray = self._joined(partial(_called, "cross_moment"), other._rows, factor, weights)
+        found: FloatArray = self._joined(_crossed, Handle(other._refs), factor, weights)
         return found
-
-    def sweep(
-        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
-    ) -> tuple[list[Pulling], FloatArray]:
-        """Each partition's part of the results, without their arrays, and the sum."""
-        parts, total = self._joined(_swept, matrix, function, *arrays, combine=_joined_sweeps)
-        return parts, total
 
     # The pass of the solvers: its arrays stay where they are.
 
-    def loss_and_gradient(
-        self, likelihood: Sweeper[Result], matrix: FloatArray, thresholds: FloatArray
-    ) -> tuple[Result, FloatArray]:
-        found: tuple[Result, FloatArray] = self._evaluation(_passed, likelihood, matrix, thresholds)
+    def each(self, function: RowFunction, *arrays: Array) -> Terms:
+        return self._terms(_each, function, *arrays)[0]
+
+    def sweep(self, function: RowFunction, matrix: FloatArray, *arrays: Array) -> tuple[Terms, FloatArray]:
+        return self._terms(_swept, function, matrix, *arrays)
+
+    def _terms(self, function: Callable[..., TaskResult], *arguments: Any) -> tuple[Terms, Any]:
+        call, columns = self._call(function, arguments)
+        (found, total), refs = self.cluster.run_and_keep(call, self._refs, *columns, combine=_joined_terms)
+
+        def handle(place: int) -> Handle:
+            return Handle(self.cluster.keep(_kept, refs, [place] * len(refs), stays=False))
+
+        pull = None if found.pull is None else handle(found.pull)
+        return found._replace(pull=pull, arrays=tuple(map(handle, found.arrays))), total
+
+    def _with_rows(self, function: Callable[..., StoredRows], *arguments: Any) -> PartitionedRows:
+        """The same partitions with a function of their rows."""
+        found = copy(self)
+        vars(found).pop("legs", None)
+        call, _ = self._call(function, arguments)
+        found._refs = self.cluster.keep(call, self._refs)
         return found
 
-    def evaluate(self, likelihood: Sweeper[Result], squared: Array, thresholds: FloatArray, order: int) -> Result:
-        found: Result = self._evaluation(_evaluated, likelihood, squared, thresholds, order)[0]
-        return found
-
-    def best_thresholds(
-        self, likelihood: Sweeper[Result], squared: Array, start: FloatArray, least: FloatArray, tol: float
-    ) -> tuple[FloatArray, Result]:
-        """Take Newton steps, of one round trip each, as long as each is much shorter than the last; or search."""
-        thresholds, longest = np.maximum(start, least), _LONGEST_STEP
-        while len(least) == 1 and longest > 0.0:
-            here: Any = self.evaluate(likelihood, squared, thresholds, order=2)
-            slope, second = float(here.slopes[0]), float(here.curvature.thresholds[0, 0])
-            proposal = np.maximum(thresholds - slope / second, least) if second > 0.0 else thresholds + np.inf
-            step = float(np.abs(proposal - thresholds)[0])
-            if abs(slope) <= tol or (slope >= 0.0 and thresholds[0] <= least[0]) or step <= _SHORTEST * thresholds[0]:
-                return thresholds, here
-            if not step <= longest:
-                break
-            thresholds, longest = proposal, 0.5 * step
-        return likelihood.best_thresholds(self, squared, thresholds, least, tol)
-
-    def _evaluation(self, function: Callable[..., TaskResult], likelihood: Any, *arguments: Any) -> tuple[Any, Any]:
-        rows = likelihood.without_rows()
-        call = PartitionedArray(function, self._rows, rows, likelihood.row_arrays, *arguments)
-        (evaluation, gradient), refs = self._run(call, _joined_evaluations, keeps=True)
-        return evaluation.mapped(lambda place: PartitionedArray.stored(refs, place)), gradient
+    def _handle(self, function: Callable[..., Any], *arguments: Any, stays: bool = False) -> Handle:
+        call, columns = self._call(function, arguments)
+        return Handle(self.cluster.keep(call, self._refs, *columns, stays=stays))
 
     def _at(self, function: Callable[..., list[Array]], indices: IndexArray, *arrays: Array) -> list[Array]:
         """Arrays with an entry for each of these rows, from the partitions that these are in."""
         within, order = by_partition(indices, self._starts)
-        given = PartitionedArray.stored(within, None)
-        found: list[Array] = self._joined(function, given, arrays, combine=_stacked)
+        found: list[Array] = self._joined(function, Handle(list(within)), arrays, combine=stacked)
         return [each if order is None else each[order] for each in found]
 
     def _joined(self, function: Callable[..., Any], *arguments: Any, combine: Combine = _added) -> Any:
-        """Join what a function of each partition's rows and of these arguments returns."""
-        return self._run(PartitionedArray(function, self._rows, *arguments), combine)[0]
+        """Join what a function of each partition's rows and of these arguments returns, in one round trip."""
+        call, columns = self._call(function, arguments)
+        return self.cluster.run(call, self._refs, *columns, combine=combine)
 
-    def _run(self, call: PartitionedArray, combine: Combine, *, keeps: bool = False) -> tuple[Any, list[Ref]]:
-        """Compute a call in each partition, in one round trip."""
-        task = _Task(call)
-        keeps = keeps or bool(task.handles)
-        small, refs = self.partitions.run(task, *task.columns, combine=combine, keeps=keeps)
-        for number, handle in enumerate(task.handles):
-            handle.store(refs, number - len(task.handles))
-        return small, refs
+    @staticmethod
+    def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[_Call, list[list[Ref]]]:
+        """A function of the rows of a partition and of these arguments, and the columns that the handles are in."""
+        columns: list[list[Ref]] = []
+
+        def placed(argument: Any) -> Any:
+            if isinstance(argument, Handle):
+                columns.append(argument.parts)
+                return _Place(len(columns) - 1)
+            return tuple(map(placed, argument)) if type(argument) is tuple else argument
+
+        return _Call(function, tuple(map(placed, arguments))), columns
