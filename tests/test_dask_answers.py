@@ -11,6 +11,7 @@ import pytest
 
 import closefar as cf
 from paper_estimator import PAPER
+from partitions import PARAMETERS, on_dask
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -78,6 +79,55 @@ def test_frames_get_arrays(answer, named):
     check_answer(getattr(named, answer)(some), getattr(named, answer)(FRAME[FRAME["age"] > 0.5]), None)
     nothing = getattr(named, answer)(frame[frame["age"] > 1e9]).compute()
     assert nothing.shape == (0, *getattr(named, answer)(FRAME).shape[1:])
+
+
+# The learner of each other kind of judgement, and which of its methods answer for such data.
+OTHER_KINDS = {
+    "levels": (cf.OrdinalMetricLearner, ANSWERS),
+    "triplets": (cf.ComparisonMetricLearner, ANSWERS[:3]),
+    "quadruplets": (cf.ComparisonMetricLearner, ANSWERS[:3]),
+}
+
+
+@pytest.fixture(scope="module", params=OTHER_KINDS)
+def other(request) -> tuple[Any, Any, tuple[str, ...]]:
+    """Another kind of judgement, the learner that was fitted to it, and what it answers."""
+    learner, answers = OTHER_KINDS[request.param]
+    data = cf.datasets.make_judgements(400, 3, kind=request.param, n_points=60, random_state=0)
+    return data, learner(**PARAMETERS).fit(data.tuples, data.labels), answers
+
+
+@pytest.mark.parametrize("form", ["by index", "array"])
+def test_answers_for_levels_and_comparisons_are_lazy_and_those_of_numpy(other, form):
+    data, learner, answers = other
+    plain = data.tuples if form == "by index" else np.asarray(data.tuples)
+    lazy = on_dask(plain)
+    for answer in answers:
+        check_answer(getattr(learner, answer)(lazy), getattr(learner, answer)(plain), (101, 101, 101, 97))
+    weights = np.arange(400.0)
+    expected = learner.score(plain, data.labels, weights)
+    assert learner.score(lazy, on_dask(data.labels, 3), weights) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("other", ["triplets", "quadruplets"], indirect=True)
+def test_comparisons_have_no_distance_and_need_no_answers(other):
+    data, learner, answers = other
+    lazy = on_dask(data.tuples)
+    for answer in ANSWERS[len(answers) :]:
+        with pytest.raises(ValueError, match=rf"pairs must have shape \(n, 2, d\).*got \(400, {lazy.shape[1]}, 3\)"):
+            getattr(learner, answer)(lazy)
+    assert learner.score(lazy) == pytest.approx(learner.score(data.tuples), abs=1e-12)
+
+
+def test_the_answers_of_one_annotator():
+    data = cf.datasets.make_judgements(600, 3, n_annotators=4, strictness_spread=1.0, random_state=0)
+    learner = cf.LinearMetricLearner(**PARAMETERS).fit(data.tuples, data.labels, annotators=data.annotators)
+    who = data.annotators[0]
+    expected = learner.predict_proba(data.tuples, annotator=who)
+    assert np.abs(expected - learner.predict_proba(data.tuples)).max() > 0.01
+    check_answer(learner.predict_proba(on_dask(data.tuples), annotator=who), expected, None)
+    with pytest.raises(ValueError, match="annotator must be one id for all pairs of a dask collection; got 600 values"):
+        learner.predict(on_dask(data.tuples), annotator=data.annotators)
 
 
 def test_nothing_is_computed(learner):

@@ -263,7 +263,6 @@ TABLES = {
     "rows left out": (sides_of(left_a=GAPS), {"weight": "weight", "missing": "drop"}),
     "medians": (sides_of(left_a=GAPS), {"weight": "weight", "missing": "median"}),
     "index": ({"left": INDEX[:, 0], "right": INDEX[:, 1], "label": Y}, {"points": POINTS}),
-    "labels beside": ({"left": INDEX[:, 0], "right": INDEX[:, 1]}, {"points": POINTS, "labels": Y, "weights": W}),
 }
 
 
@@ -374,7 +373,7 @@ def test_what_a_cluster_does_not_read(client, folder, tmp_path):
     write(folder, sides_of())
     np.save(tmp_path / "z.npy", Z)
     with pytest.raises(ValueError, match=r"a cluster reads Parquet; got .*z\.npy"):
-        cf.open_pairs(tmp_path / "z.npy", client=client, labels=Y)
+        cf.open_pairs(tmp_path / "z.npy", client=client)
     FRAME.to_csv(tmp_path / "z.csv", index=False)
     with pytest.raises(ValueError, match=r"a cluster reads Parquet; got .*z\.csv"):
         cf.open_pairs(tmp_path / "z.csv", client=client)
@@ -382,8 +381,8 @@ def test_what_a_cluster_does_not_read(client, folder, tmp_path):
         cf.open_pairs(folder, client=client, group="weight")
     with pytest.raises(ValueError, match="points must be an array or a frame"):
         cf.open_pairs(folder, points=folder / "part-0.parquet", client=client)
-    with pytest.raises(ValueError, match=r"one value per row of the files, 100; got shape \(3,\)"):
-        cf.open_pairs(folder, client=client, labels=Y[:3], drop=["label", "weight"])
+    with pytest.raises(ValueError, match="labels and weights are columns of the files; got arrays"):
+        cf.open_pairs(folder, client=client, labels=Y, drop=["label", "weight"])
     with pytest.raises(ValueError, match="have their own labels and weights"):
         partitions_of(cf.open_pairs(folder, client=client, weight="weight"), Y)
     write(folder, dict(zip(NAMES, Z.T, strict=True)))

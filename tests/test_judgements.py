@@ -10,7 +10,7 @@ from sklearn.model_selection import KFold, StratifiedGroupKFold, StratifiedKFold
 
 import closefar as cf
 from closefar.judgements import Columns, Judgements, PairGroupKFold, Sides, check_pairs, divide_points, split_judgements
-from closefar.judgements.labels import check_class_weights, check_weights, column_of_labels, find_sides
+from closefar.judgements.checks import check_class_weights, check_weights, column_of_labels, find_sides
 from closefar.judgements.tuples import names_of_frame
 from paper_estimator import PAPER
 

@@ -18,7 +18,8 @@ import closefar as cf
 import closefar.cli.app as command_line_app
 from closefar.judgements import CodedLabels
 from closefar.rows import streamed
-from closefar.tables import Source, TableError, chunks, read_pairs, read_table, write_table
+from closefar.tables import Source, TableError, large_files, read_pairs, read_table, write_table
+from closefar.tables import opened as opened_pairs
 from paper_estimator import PAPER
 
 pa = pytest.importorskip("pyarrow")
@@ -31,8 +32,8 @@ N = 1200
 def _streamed(monkeypatch):
     """Nothing is held in memory, however small it is, chunks are small, and no thread outlives a test."""
     monkeypatch.setattr(streamed, "HELD_FILE_BYTES", 0)
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 0)
-    monkeypatch.setattr(chunks, "_FEWEST_ROWS", 200)
+    monkeypatch.setattr(opened_pairs, "CHUNK_BYTES", 0)
+    monkeypatch.setattr(opened_pairs, "_FEWEST_ROWS", 200)
     yield
     assert not [
         thread for thread in threading.enumerate() if thread.name == "closefar-read-ahead" and thread.is_alive()
@@ -336,6 +337,13 @@ def _nan_in_npy(folder: Path, table: dict[str, Any]) -> Any:
     return cf.LinearMetricLearner(**PAPER).fit(opened)
 
 
+def _infinity_in_npy(folder: Path, table: dict[str, Any]) -> Any:
+    values = np.ones((50, 2))
+    values[3, 1] = np.inf
+    np.save(folder / "z.npy", values)
+    return np.asarray(cf.open_pairs(folder / "z.npy"))
+
+
 def _few_labels(folder: Path, table: dict[str, Any]) -> Any:
     np.save(folder / "z.npy", np.ones((50, 3)))
     return cf.open_pairs(folder / "z.npy", labels=[0, 1])
@@ -354,14 +362,14 @@ WRONG = {
     "a folder of different files": (_other_columns, r"all files must have the same columns.*2.parquet has"),
     "missing value": (_missing_value, r"missing values in column 'b' \(1\).*with missing=.drop"),
     "lists": (_lists, "column 'b' holds neither numbers nor text"),
-    "npy of one axis": (_npy(np.ones(5)), r"must hold differences or points.*got an array of shape\s+\(5,\)"),
-    "npy of text": (_npy(np.array([["a", "b"]])), "must hold numbers"),
+    "npy of three axes": (_npy(np.ones((5, 3, 2))), r"array of shape \(5, 3, 2\); it must be \(n, d\) for points"),
+    "npy of complex numbers": (_npy(np.ones((5, 2)) * 1j), "holds neither numbers nor text"),
     "npy without rows": (_npy(np.ones((0, 2))), "no rows"),
-    "npy with a policy": (_npy(np.ones((5, 2)), missing="median"), "missing values of an array are refused"),
-    "dates": (_dates, r"column 'b' holds dates or times.*with drop=\['b'\]"),
+    "dates": (_dates, r"column 'b' has numbers, dates or times that are not.*or drop=\['b'\]"),
     "npy with unknown columns": (_npy(np.ones((5, 2)), columns=["y"]), "no column 'y'"),
-    "npy cut short": (_shortened_npy, "not a NumPy file, or it is damaged"),
-    "npy with NaN": (_nan_in_npy, r"finite numbers; got nan in row 4321 \(counted from 0\), column 'x2'"),
+    "npy cut short": (_shortened_npy, "not a NumPy file of numbers and text, or it is damaged"),
+    "npy with NaN": (_nan_in_npy, r"z.npy has missing values in column 'x2' \(1\)"),
+    "npy with infinity": (_infinity_in_npy, r"'x1' must hold finite numbers;.*the first is 'inf' in row 3 "),
     "too few labels": (_few_labels, r"labels must hold one value per row that is used, 50; got shape \(2,\)"),
     "an index beyond the points": (
         _index_beyond,
@@ -473,6 +481,24 @@ def test_an_array_may_have_columns_of_labels_weights_and_ids(tmp_path, table):
         cf.open_pairs(tmp_path / "z.npy", label="x3")
 
 
+@pytest.mark.parametrize("missing", ["drop", "median"])
+def test_missing_values_of_an_array_are_treated_as_those_of_a_table(missing, tmp_path, table):
+    rng = np.random.default_rng(3)
+    values = rng.standard_normal((N, 2, 3))
+    values[rng.random(values.shape) < 0.01] = np.nan
+    columns = {
+        f"{side}_x{at}": values[:, number, at] for number, side in enumerate(["left", "right"]) for at in range(3)
+    }
+    np.save(tmp_path / "z.npy", values)
+    with (
+        cf.open_pairs(tmp_path / "z.npy", missing=missing) as opened,
+        cf.open_pairs(write(tmp_path, columns), missing=missing) as expected,
+    ):
+        assert opened.encoding.missing == missing
+        np.testing.assert_array_equal(np.asarray(opened), np.asarray(expected))
+        assert len(opened) == (N if missing == "median" else int(np.sum(~np.isnan(values).any(axis=(1, 2)))))
+
+
 @pytest.mark.parametrize("shape", [(N, 3), (N, 2, 3)], ids=["differences", "pairs"])
 def test_commands_say_that_a_large_array_has_no_labels(shape, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -480,7 +506,7 @@ def test_commands_say_that_a_large_array_has_no_labels(shape, tmp_path, monkeypa
     option = "--points" if len(shape) == 2 else "--pairs"
     expected = _run("fit", option, "z.npy")
     assert expected[0] == 2
-    monkeypatch.setattr(chunks, "MOST_BYTES", 0)
+    monkeypatch.setattr(large_files, "MOST_BYTES", 0)
     assert _run("fit", option, "z.npy") == expected
 
 
@@ -501,7 +527,7 @@ def test_what_is_in_memory_is_not_opened(tmp_path):
         cf.open_pairs(np.ones((3, 2), dtype=int), points=np.ones((3, 2)))
     with pytest.raises(ValueError, match="labels must be given once"):
         cf.open_pairs(tmp_path / "z.parquet", label="label", labels=[1, 2])
-    with pytest.raises(ValueError, match=r"sides must be two texts.*got 'left_'"):
+    with pytest.raises(ValueError, match=r"sides must be two different prefixes.*got \('left_',\)"):
         cf.open_pairs(tmp_path / "z.parquet", sides="left_")
 
 
@@ -581,7 +607,7 @@ def test_a_table_written_in_blocks_reads_as_one_written_whole(name, tmp_path):
 @pytest.fixture
 def large(tmp_path, table, monkeypatch) -> Path:
     """The file of a command line that opens every file, however small."""
-    monkeypatch.setattr(chunks, "MOST_BYTES", 0)
+    monkeypatch.setattr(large_files, "MOST_BYTES", 0)
     monkeypatch.chdir(tmp_path)
     table["ward"] = np.array(["north", "south"] * (N // 2), dtype=object)
     return write(tmp_path, {**table, "id": np.arange(N)})
@@ -608,9 +634,9 @@ def test_commands_open_large_files(large, monkeypatch):
     code, text = _run("evaluate", "--model", "model.closefar", "--points", large)
     assert code == 0
     assert "these are the training pairs of the model" in text
-    monkeypatch.setattr(chunks, "MOST_BYTES", 1 << 30)
+    monkeypatch.setattr(large_files, "MOST_BYTES", 1 << 30)
     assert _run("evaluate", "--model", "model.closefar", "--points", large)[1] == text
-    monkeypatch.setattr(chunks, "MOST_BYTES", 0)
+    monkeypatch.setattr(large_files, "MOST_BYTES", 0)
     assert _run("label-errors", "--points", large, "--out", "errors.csv")[0] == 0
     assert len(Path("errors.csv").read_text().splitlines()) == N + 1
 

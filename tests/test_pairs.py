@@ -103,9 +103,9 @@ def test_bad_pairs_are_refused(X, rule):
 
 @pytest.mark.parametrize("shape", [(0, D), (0, 2, D), (1, D), (1, 2, D)])
 def test_too_few_pairs_are_refused(shape):
-    with pytest.raises(ValueError, match=rf"{shape[0]} sample\(s\).* minimum of 2") as error:
+    rule = f"at least 2 pairs; got {shape[0]}" if len(shape) == 3 else rf"{shape[0]} sample\(s\).* minimum of 2"
+    with pytest.raises(ValueError, match=rule):
         learner().fit(np.ones(shape), np.ones(shape[0]))
-    assert str(shape) in str(error.value)
 
 
 def test_empty_list_is_refused():
@@ -284,7 +284,7 @@ METHODS = ["predict", "predict_proba", "decision_function", "pair_distance", "pa
         (np.zeros((N, 3, D)), r"pairs must have shape \(n, 2, d\)"),
         (DIFFERENCES[0], "Expected 2D array, got 1D array"),
         (DIFFERENCES[:0], r"0 sample\(s\)"),
-        (PAIRS[:0], r"0 sample\(s\)"),
+        (PAIRS[:0], "there must be at least 1 pair; got 0"),
         (spoiled(DIFFERENCES, np.nan, (0, 0)), "contains NaN"),
         (spoiled(PAIRS, np.nan, (0, 0, 0)), "contains NaN"),
     ],

@@ -7,17 +7,21 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import closefar as cf
-from closefar import engines
-from closefar.engines import FAN_IN, LocalEngine, PartitionError, by_partition, combined
+from closefar import cluster
+from closefar.cluster import FAN_IN, Cluster, PartitionError, by_partition, combined
 from closefar.judgements import Judgements, Partition, PartitionedJudgements, Tuples
 from closefar.noise import NOISES
-from closefar.rows import Differences, PartitionedRows, find_coordinates, rows_of, unit_free
-from closefar.rows.partitioned import PartitionedArray
-from closefar.solve import CloseFar, Objective, Passes
+from closefar.rows import Differences, PartitionedRows, find_coordinates, judged_rows, unit_free
+from closefar.rows.partitioned import Handle
+from closefar.rows.source import Trait
+from closefar.solve import Answers, Likelihood, Problem
 from paper_estimator import PAPER
-from partitions import bits, cut, partitioned
+from partitions import KINDS, bits, check_same, cut, on_dask, partitioned
+
+pytest.importorskip("dask")
 
 RNG = np.random.default_rng(0)
 N, D = 700, 4
@@ -25,15 +29,17 @@ Z = RNG.standard_normal((N, D)) @ np.triu(np.ones((D, D)))
 LABELS = (np.sum(Z[:, :2] ** 2, axis=1) + RNG.logistic(size=N) > 5.0).astype(int)
 SIGNS = 2.0 * LABELS - 1.0
 WEIGHTS = RNG.random(N) + 0.5
-MATRIX = np.cov(RNG.standard_normal((D, 50)))
+SYMMETRIC = RNG.standard_normal((D, D)) + RNG.standard_normal((D, D)).T
+SYMMETRIC = SYMMETRIC + SYMMETRIC.T
 FACTOR = RNG.standard_normal((D, 2))
+MATRIX = FACTOR @ FACTOR.T
 C = RNG.standard_normal(N)
+GROUPS = np.arange(N) % 3
 
 
 @pytest.fixture
 def rows():
-    judgements = PartitionedJudgements.load(cf.LinearMetricLearner(**PAPER), partitioned(Z, LABELS))
-    return rows_of(judgements.data)
+    return judged_rows(PartitionedJudgements.load(cf.LinearMetricLearner(**PAPER), partitioned(Z, LABELS)))
 
 
 def close(found, expected, rtol=1e-12):
@@ -43,11 +49,12 @@ def close(found, expected, rtol=1e-12):
 COORDINATES = find_coordinates(Differences(Z), np.full(N, 1.0 / N))
 
 OPERATIONS = {
-    "forms": lambda rows: rows.gather(rows.quadratic_forms(MATRIX)),
+    "forms": lambda rows: rows.gather(rows.forms(SYMMETRIC)),
     "distances": lambda rows: rows.gather(rows.squared_distances(FACTOR)),
     "lengths": lambda rows: rows.gather(rows.squared_lengths(COORDINATES)),
     "inner": lambda rows: rows.gather(rows.inner(rows.forward(FACTOR), rows.forward(FACTOR + 1.0))),
     "outer": lambda rows: rows.outer(rows.row_array(C)),
+    "outer by group": lambda rows: rows.grouped_outers(rows.row_array(C), rows.row_array(GROUPS), 3),
     "backward": lambda rows: rows.backward(rows.forward(FACTOR), rows.row_array(C)),
     "numbers of rows": lambda rows: rows.gather(rows.row_numbers()),
     "fourth moments": lambda rows: rows.rotated_moments(rows.row_array(C), (rows.row_array(SIGNS),), MATRIX)[0],
@@ -65,6 +72,7 @@ OPERATIONS = {
     "dot": lambda rows: np.array([rows.dot(rows.row_array(C), rows.row_array(SIGNS))]),
     "arithmetic": lambda rows: rows.gather(2.0 * rows.row_array(C) - rows.row_array(SIGNS) * 0.5 + 1.0),
     "mapped numbers": lambda rows: rows.gather(rows.map(np.exp, -rows.row_array(C))),
+    "kept numbers": lambda rows: rows.gather(rows.keep(rows.row_array(C) + 1.0)),
     "found": lambda rows: rows.find(lambda c: c > 1.0, rows.row_array(C)),
     "parts": lambda rows: np.sum(rows.parts(lambda c: c.sum(), rows.row_array(C))),
     "some rows": lambda rows: rows.take_rows(np.array([3, 1, 699, 350])).read(slice(0, 4)),
@@ -78,78 +86,65 @@ def test_partitions_agree_with_rows_in_memory(name, rows):
     close(OPERATIONS[name](rows), OPERATIONS[name](Differences(Z)))
 
 
-def test_a_pass_agrees_and_its_arrays_stay(rows):
-    def objective(rows):
-        return Objective(rows, CloseFar(NOISES["normal"], rows.row_array(SIGNS), rows.row_array(WEIGHTS)), Passes())
+LEVELS = np.digitize(np.sum(Z[:, :2] ** 2, axis=1) + RNG.logistic(size=N), [2.0, 6.0])
+# The codes of answers, the thresholds, and further arrays.
+LIKELIHOODS = {
+    "close and far": (Answers.of(2), LABELS, [1.0], {}),
+    "levels": (Answers.of(3), LEVELS, [1.0, 3.0], {}),
+    "annotators": (Answers.of(2), LABELS, [1.0, 0.5, -0.5, 0.1], {"groups": GROUPS, "n_groups": 3, "precision": 0.1}),
+}
 
-    here, there = objective(rows), objective(Differences(Z))
-    for thresholds in (np.array([1.0]), np.array([3.0])):
-        found, gradient = here.loss_and_gradient(MATRIX, thresholds)
-        expected, expected_gradient = there.loss_and_gradient(MATRIX, thresholds)
-        close(gradient, expected_gradient)
-        close(found.loss, expected.loss)
-        close(found.slopes, expected.slopes)
-        close(rows.gather(found.curvature.distance), expected.curvature.distance)
-        products = [each.hessian_product(FACTOR @ FACTOR.T, np.ones(1), point.curvature)
-                    for each, point in ((here, found), (there, expected))]  # fmt: skip
-        for left, right in zip(*products, strict=True):
-            close(left, right)
-        close(here.hessian(found.curvature), there.hessian(expected.curvature))
-    squared = [each.quadratic_forms(MATRIX) for each in (here, there)]
-    best = [each.best_thresholds(q, np.ones(1), np.zeros(1), 1e-12) for each, q in zip((here, there), squared)]  # noqa: B905
-    close(best[0][0], best[1][0], rtol=1e-9)
+
+@pytest.mark.parametrize("kind", LIKELIHOODS)
+def test_a_pass_agrees_and_its_arrays_stay(kind, rows):
+    answers, codes, thresholds, more = LIKELIHOODS[kind]
+
+    def problem(rows):
+        given = more | {name: rows.row_array(more[name]) for name in more.keys() & {"groups"}}
+        handles = rows.row_array(codes.astype(np.int8)), rows.row_array(WEIGHTS / WEIGHTS.sum())
+        return Problem.of(rows, Likelihood(NOISES["normal"], answers, *handles, **given))
+
+    here, there = problem(Differences(Z)), problem(rows)
+    expected, found = (each.at(MATRIX, np.array(thresholds)) for each in (here, there))
+    close(found.gradient, expected.gradient)
+    close(found.evaluation.loss, expected.evaluation.loss)
+    close(found.evaluation.slopes, expected.evaluation.slopes)
+    curvatures = [each.evaluation.curvature for each in (expected, found)]
+    assert isinstance(curvatures[1].distance, Handle)
+    close(rows.gather(curvatures[1].distance), curvatures[0].distance)
+    direction = np.linspace(-1.0, 1.0, len(thresholds))
+    expected, found = (
+        each.hessian_product(SYMMETRIC, direction, curvature)
+        for each, curvature in zip((here, there), curvatures, strict=True)
+    )
+    close(found[0], expected[0])
+    close(found[1], expected[1])
+    close(there.hessian(curvatures[1]), here.hessian(curvatures[0]))
+    squared = [each.forms(MATRIX) for each in (here, there)]
+    best = [each.minimise_threshold(q, np.array(thresholds))[0] for each, q in zip((here, there), squared, strict=True)]
+    close(best[1], best[0], rtol=1e-9)
 
 
 def test_arithmetic_of_handles_takes_no_round_trip_and_is_not_repeated(rows):
     calls = []
-    handle = rows.map(lambda c: (calls.append(len(c)), np.exp(c))[1], rows.row_array(C))
-    combined = 2.0 * handle + rows.quadratic_forms(MATRIX) - 1.0
-    before = rows.partitions.round_trips
-    assert calls == []
-    rows.total(combined)
-    rows.total(combined)
-    rows.total(combined)
-    assert rows.partitions.round_trips == before + 3
+    handle = rows.keep(rows.map(lambda c: (calls.append(len(c)), np.exp(c))[1], rows.row_array(C)))
+    n_calls = len(calls)
+    combined = 2.0 * handle + rows.forms(MATRIX) - 1.0
+    before = rows.cluster.round_trips
+    total = rows.total(combined)
+    assert rows.total(combined) == total
+    assert rows.cluster.round_trips == before + 2
+    assert len(calls) == n_calls == 5
     close(rows.gather(handle), np.exp(C))
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {},
-        {"noise": "auto"},
-        {"solver": "fista"},
-        {"solver": "lowrank"},
-        {"rank": 2},
-        {"alpha": 0.01},
-        {"alpha": 0.02, "prior": "standardized"},
-        {"flip_rate": "estimate"},
-        {"class_weight": "balanced"},
-        {"class_weight": {0: 2.0, 1: 0.5}},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore::closefar.IdentifiabilityWarning")
-def test_a_fit_agrees_with_one_in_memory(parameters):
-    learner, other = (cf.LinearMetricLearner(tol=1e-9, **PAPER | parameters) for _ in range(2))
-    learner.fit(partitioned(Z, LABELS, WEIGHTS))
-    other.fit(Z, LABELS, WEIGHTS)
-    assert learner.certificate_.loss == pytest.approx(other.certificate_.loss, abs=1e-8)
-    close(learner.predict_proba(Z), other.predict_proba(Z), rtol=1e-5)
-    for name in ("accuracy", "null_loss", "share_far", "uncertain_labels", "wrong_share"):
-        found, expected = (getattr(each.fit_statistics_, name) for each in (learner, other))
-        assert found == pytest.approx(expected, rel=1e-5), name
-    assert learner.fit_statistics_.n_pairs == N
-
-
-def test_points_are_measured_from_a_learned_origin():
-    points = Z + 3.0
-    learner, other = (
-        cf.LinearMetricLearner(fit_origin=True, alpha=0.01, prior="zero", tol=1e-8, flip_rate=0.0) for _ in range(2)
-    )
-    learner.fit(partitioned(points, LABELS))
-    other.fit(points, LABELS)
-    close(learner.metric_.origin, other.metric_.origin, rtol=1e-4)
+def test_every_kind_agrees_with_rows_in_memory(kind):
+    learner, data = KINDS[kind]
+    here, there = clone(learner).fit(**data), clone(learner).fit(**on_dask(data))
+    assert isinstance(there.fit_.judgements, PartitionedJudgements)
+    check_same(there, here, data)
 
 
 def test_pairs_and_pairs_by_index():
@@ -204,12 +199,12 @@ def test_a_pass_takes_about_one_round_trip(n, d):
     pairs, labels, *_ = cf.datasets.make_pairs(n, d, rank=3, random_state=0)
     learner = cf.LinearMetricLearner(**PAPER).fit(partitioned(pairs, labels, n_partitions=6))
     assert learner.certificate_.converged
-    assert learner.fit_.judgements.engine.round_trips <= 1.2 * learner.certificate_.n_passes
+    assert learner.fit_.judgements.cluster.round_trips <= 1.2 * learner.certificate_.n_passes
 
 
 def test_partitions_without_room_are_loaded_again_and_give_the_same_bits(monkeypatch):
     held = cf.LinearMetricLearner(**PAPER).fit(partitioned(Z, LABELS))
-    monkeypatch.setattr(engines, "HOLD_BYTES", 0)
+    monkeypatch.setattr(cluster, "HOLD_BYTES", 0)
     data = partitioned(Z, LABELS)
     calls = []
     original = type(data.load).__call__
@@ -226,8 +221,9 @@ def test_sums_are_joined_in_a_tree_of_fixed_shape():
         seen.append(len(results))
         return sum(results)
 
-    assert combined(join, range(40)) == 780
-    assert seen == [FAN_IN, FAN_IN, 40 - 2 * FAN_IN, 3]
+    assert Cluster().run(abs, range(40), combine=join) == 780
+    assert sorted(seen) == [3, 40 - 2 * FAN_IN, FAN_IN, FAN_IN]
+    assert combined(join, [7]) == 7
 
 
 def test_rows_are_found_in_their_partitions():
@@ -242,7 +238,7 @@ def test_a_partition_that_cannot_be_loaded_is_named():
     def load(task, shared):
         raise FileNotFoundError(2, "No such file or directory", "part-3.parquet")
 
-    with pytest.raises(PartitionError, match=r"partition 0 of 2 .* can't be loaded.*part-3\.parquet"):
+    with pytest.raises(PartitionError, match=r"partition \d of 2 .* can't be loaded.*part-3\.parquet"):
         cf.LinearMetricLearner(**PAPER).fit(partitioned(Z, LABELS, n_partitions=2, load=load))
 
 
@@ -255,7 +251,7 @@ def test_arrays_that_arrive_are_aligned():
     np.testing.assert_array_equal(arrived.data, shifted)
 
 
-@pytest.mark.parametrize("value", [LocalEngine(), PartitionedArray(np.exp)], ids=type)
+@pytest.mark.parametrize("value", [Cluster(), Handle([])], ids=type)
 def test_what_stays_in_this_process_is_not_sent_to_partitions(value):
     with pytest.raises(TypeError, match="stays in its process"):
         pickle.dumps(value)
@@ -278,8 +274,7 @@ def test_one_partition_is_not_several():
 
 def test_a_source_says_where_it_computes(rows):
     assert isinstance(rows, PartitionedRows)
-    assert rows.is_remote
-    assert isinstance(rows.partitions, LocalEngine)
+    assert Trait.REMOTE in rows.traits
     assert rows.engine == "NumPy, 5 partitions in this process"
     mapped, _ = unit_free(rows, rows.row_array(np.full(N, 1.0 / N)))
     assert isinstance(mapped, PartitionedRows)

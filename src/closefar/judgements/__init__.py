@@ -1,5 +1,15 @@
 """Labelled pairs and the checks that they pass: data, labels, weights, folds."""
 
+from closefar.judgements.checks import (
+    CodedLabels,
+    Columns,
+    Partition,
+    Partitions,
+    Sides,
+    check_pairs,
+    is_partitioned,
+    own_labels,
+)
 from closefar.judgements.folds import (
     PairGroupKFold,
     SharedPointsWarning,
@@ -23,15 +33,13 @@ from closefar.judgements.judgements import (
     rows_with_same_legs,
     sample_rows,
 )
-from closefar.judgements.labels import CodedLabels, Sides, own_labels
-from closefar.judgements.pairs import Columns, Partition, Partitions, check_pairs, is_partitioned
 from closefar.judgements.partitioned import (
     PartitionedJudgements,
     counted_partitions,
     mapped_partitions,
     partitions_of,
-    read_judgements,
     sample_partitions,
+    unlabelled_partitions,
 )
 from closefar.judgements.tuples import (
     DaskTuples,
@@ -46,6 +54,6 @@ __all__ += ["resolve_folds", "resolve_groups", "share_points", "split_judgements
 __all__ += ["Annotators", "Judgements", "Kind", "check_comparisons", "effective_number", "read_annotators"]
 __all__ += ["CodedLabels", "Sides", "own_labels", "rows_with_same_legs", "sample_rows"]
 __all__ += ["Columns", "Partition", "Partitions", "check_pairs", "is_partitioned"]
-__all__ += ["PartitionedJudgements", "counted_partitions", "mapped_partitions", "partitions_of", "read_judgements"]
-__all__ += ["sample_partitions"]
+__all__ += ["PartitionedJudgements", "counted_partitions", "mapped_partitions", "partitions_of"]
+__all__ += ["sample_partitions", "unlabelled_partitions"]
 __all__ += ["DaskTuples", "Tuples", "triplets_from_classes", "triplets_from_odd_one_out", "triplets_from_ranking"]

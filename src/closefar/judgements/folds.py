@@ -223,12 +223,6 @@ def _factors(d: int) -> NDArray[np.uint64]:
     return np.random.default_rng(0).integers(0, 2**63, d, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
 
-def _rate_of_equals(counts: NDArray[np.intp]) -> float:
-    """The share of all couples of rows that are equal, from how often each row is there."""
-    total = float(counts.sum())
-    return float(np.sum(counts * (counts - 1.0))) / (total * (total - 1.0))
-
-
 def _have_own_values(data: Array, found: NDArray[np.intp]) -> bool:
     """Whether repeated rows have a value that no other row has, in a column without a grid.
 
@@ -261,7 +255,9 @@ def _exceed_chance(data: Array, found: NDArray[np.intp]) -> bool:
     factors = _factors(d)
 
     def agreement(part: Any) -> float:
-        return _rate_of_equals(np.unique(mixed[:, part] @ factors[part], return_counts=True)[1])
+        """The share of all couples of rows that are equal in these columns."""
+        counts = np.unique(mixed[:, part] @ factors[part], return_counts=True)[1]
+        return float(np.sum(counts * (counts - 1.0)) / (counts.sum() * (counts.sum() - 1.0)))
 
     equal = agreement(slice(None))
     independent = 1.0
@@ -337,20 +333,14 @@ def split_judgements(cv: Any, judgements: Judgements, *, groups: Any = None, see
 
 
 def _strata(cv: Any, judgements: Judgements, n_folds: int | None) -> NDArray[np.int64] | None:
-    """What folds have equal shares of: labels or levels; rare levels count as the next one, comparisons all alike."""
+    """What folds have equal shares of: labels, or levels, of which rare ones count as the next common one."""
     if judgements.kind is Kind.COMPARISONS:
         return None if isinstance(cv, PairGroupKFold) else np.zeros(len(judgements), dtype=np.int64)
     codes: NDArray[np.int64] = judgements.codes.astype(np.int64)
     if judgements.kind is not Kind.LEVELS or n_folds is None or isinstance(cv, PairGroupKFold):
         return codes
-    counts = np.bincount(codes, minlength=judgements.n_levels)
-    stratum, n_before, strata = 0, 0, []
-    for level, count in enumerate(counts.tolist()):
-        strata.append(stratum)
-        n_before += count
-        if n_before >= n_folds and counts[level + 1 :].sum() >= n_folds:
-            stratum, n_before = stratum + 1, 0
-    return np.array(strata, dtype=np.int64)[codes]
+    common = np.flatnonzero(np.bincount(codes, minlength=judgements.n_levels) >= n_folds)
+    return np.minimum(np.searchsorted(common, codes), max(len(common) - 1, 0))
 
 
 def _with_all_levels(judgements: Judgements, train: NDArray[np.int64], test: NDArray[np.int64]) -> Split:

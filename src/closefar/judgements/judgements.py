@@ -15,27 +15,24 @@ from sklearn.utils.validation import column_or_1d
 from closefar import arrays
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray
 from closefar.errors import setting
-from closefar.judgements.labels import (
+from closefar.judgements.checks import (
+    CHECKED_ROWS,
     Sides,
-    are_far,
     check_class_weights,
+    check_columns,
+    check_pairs,
+    check_rows,
     check_weights,
+    codes_of,
     column_of_labels,
     find_levels,
     find_sides,
     is_missing,
-    level_codes,
+    is_partitioned,
+    name_of,
     own_labels,
     quoted,
-)
-from closefar.judgements.pairs import (
-    CHECKED_ROWS,
-    check_foreign,
-    check_names_of_source,
-    check_number_of_columns,
-    check_pairs,
-    check_size,
-    is_partitioned,
+    refuse_missing,
 )
 from closefar.judgements.tuples import Tuples
 
@@ -112,13 +109,7 @@ def read_annotators(ids: Any, n: int, known: tuple[Any, ...] | None = None) -> A
         raise ValueError(
             f"annotator ids must be hashable, such as strings or whole numbers; got {error}. Convert them to strings."
         ) from error
-    for value in different:
-        if is_missing(value):
-            row = next(row for row, each in enumerate(values) if each is value)
-            raise ValueError(
-                f"each pair must have the id of its annotator; got {value!r} in row {row}. Fill it in, or leave that "
-                "row out."
-            )
+    refuse_missing(values, different, "each pair must have the id of its annotator")
     if known is not None and (strange := different.difference(known)):
         row = next(row for row, value in enumerate(values) if value in strange)
         raise ValueError(
@@ -126,7 +117,7 @@ def read_annotators(ids: Any, n: int, known: tuple[Any, ...] | None = None) -> A
             + f" must be those of the fit, {quoted(known, _MOST_VALUES_NAMED)}; got {values[row]!r} in row {row}. "
             "Leave those rows out, or predict without naming an annotator."
         )
-    names = _in_order(different) if known is None else known
+    names = names_in_order(different) if known is None else known
     places = {name: place for place, name in enumerate(names)}
     return Annotators(names, np.fromiter(map(places.__getitem__, values), dtype=np.intp, count=n))
 
@@ -145,7 +136,7 @@ def _as_list(ids: Any) -> list[Any]:
     return list(array.tolist())
 
 
-def _in_order(different: set[Any]) -> tuple[Any, ...]:
+def names_in_order(different: set[Any]) -> tuple[Any, ...]:
     try:
         return tuple(sorted(different))
     except TypeError:  # ids of several kinds
@@ -170,60 +161,43 @@ def check_comparisons(estimator: Any, data: Any, *, fitting: bool, beside_pairs:
             f"comparisons must be in memory; got {type(data).__name__}, whose rows are computed elsewhere. Pass "
             "comparisons.compute()."
         )
-    least = 2 if fitting else 1
-    if isinstance(data, Tuples):
-        _check_shape(data)
-        check_size(data.shape, least, "comparison")
-        found: Array = data
-    elif arrays.is_source(data):
+    if arrays.is_source(data) and not isinstance(data, Tuples):
         raise ValueError(f"{_SHAPES}; got {type(data).__name__}, a source of pairs. Pass an array or closefar.Tuples.")
-    elif arrays.is_foreign(data):
-        found = check_foreign(data, least, _check_shape, "comparison")
-    else:
-        found = _checked_array(data, least)
-    whose = "of the pairs" if beside_pairs else None
-    check_number_of_columns(estimator, int(found.shape[-1]), fitting=fitting, noun="comparisons", whose=whose)
-    check_names_of_source(estimator, getattr(data, "feature_names", None), fitting=fitting)
-    return found
-
-
-def _checked_array(data: Any, least: int) -> NDArray[Any]:
     if not hasattr(data, "shape"):
-        data = _as_array(data)
-    _check_shape(data)
-    if getattr(data.dtype, "kind", "O") not in "biufO":
-        raise ValueError(f"comparisons must hold real numbers; got an array of {data.dtype}. Convert it to floats.")
-    array = np.asarray(data)
-    found = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
-    check_size(found.shape, least, "comparison")
-    for start in range(0, len(found), CHECKED_ROWS):
-        is_finite = np.isfinite(found[start : start + CHECKED_ROWS]).all(axis=(1, 2))
-        if not is_finite.all():
-            row = start + int(np.argmin(is_finite))
-            value = found[row][~np.isfinite(found[row])][0]
+        try:
+            data = np.asarray(data)
+        except ValueError:
             raise ValueError(
-                f"comparisons must hold finite numbers; got {value} in row {row}. Fill it in, or leave that row out."
-            )
-        if arrays.is_mapped(found):
-            arrays.release(found)
+                f"{_SHAPES}; got a {type(data).__name__} of parts of different shapes. Give an array, or with its "
+                "answers a tuple (comparisons, y)."
+            ) from None
+    found = check_rows(data, 2 if fitting else 1, check_shape_of_comparisons, name_of(estimator), "comparison")
+    check_columns_compared(estimator, found, fitting=fitting, beside_pairs=beside_pairs)
     return found
 
 
-def _as_array(data: Any) -> NDArray[Any]:
-    try:
-        return np.asarray(data)
-    except ValueError:
-        raise ValueError(
-            f"{_SHAPES}; got a {type(data).__name__} of parts of different shapes. Give an array, or with its answers "
-            "a tuple (comparisons, y)."
-        ) from None
+def check_columns_compared(estimator: Any, data: Any, *, fitting: bool, beside_pairs: bool) -> None:
+    """Tell an estimator the columns of comparisons, or refuse others than it has learned."""
+    whose, names = "of the pairs" if beside_pairs else None, getattr(data, "feature_names", None)
+    check_columns(estimator, int(data.shape[-1]), names, fitting=fitting, noun="comparisons", whose=whose)
 
 
-def _check_shape(data: Any) -> None:
+def check_shape_of_comparisons(data: Any) -> None:
     shape = tuple(data.shape)
     if len(shape) != 3 or shape[1] not in (3, 4):
         what = " Pairs are judged by close/far labels or levels." if len(shape) == 3 and shape[1] == 2 else ""
         raise ValueError(f"{_SHAPES}; got {shape}.{what or ' Stack their points with numpy.stack([a, b, c], axis=1).'}")
+
+
+def given_comparisons(comparisons: Any) -> tuple[Any, ...]:
+    """Comparisons beside pairs as a tuple of data and, if they were given, answers and weights."""
+    given = comparisons if isinstance(comparisons, tuple) else (comparisons, None)
+    if len(given) not in (2, 3):
+        raise ValueError(
+            "comparisons must be an array, closefar.Tuples, (comparisons, y) or (comparisons, y, sample_weight); "
+            f"got a tuple of {len(given)}."
+        )
+    return given
 
 
 def check_legs_differ(data: Array) -> None:
@@ -303,9 +277,6 @@ def _like(model: Array, values: Array) -> Array:
     return arrays.like(model, arrays.to_numpy(values))
 
 
-_SIGNS_IN_BYTES = 1 << 20  # judgements from which on a sign takes one byte
-
-
 def effective_number(weights: FloatArray) -> float:
     """The number of equally weighted pairs with the same information: (sum w)^2 / sum w^2."""
     return float(weights.sum() ** 2 / np.vdot(weights, weights))
@@ -328,16 +299,15 @@ class Judgements:
         Differences or points, or pairs of points; comparisons have three or four points, (n, 3, d) or (n, 4, d).
     labels : array of shape (n,)
         As they were given.
-    is_far : array of shape (n,)
-        For levels: whether the level is above the lowest.  For comparisons: whether the second leg was judged farther.
+    codes : array of n integers
+        The number of the level of each, from 0, the closest.  Close is 0 and far is 1; a comparison is 1 if the second
+        leg was judged farther.
     weights : array of shape (n,)
         How much each counts: a weight of 2 is a pair given twice.
     sides : Sides
         Which label means close, and which one far.
     taken : array of shape (n,), optional
         The row number of each among those that were given, where these are not all of them.
-    levels : array of shape (n,), optional
-        The number of each level, from 0, the closest; None for close/far labels and comparisons.
     annotators : Annotators, optional
         Who made each judgement.
     comparisons : Judgements, optional
@@ -346,11 +316,10 @@ class Judgements:
 
     data: Array
     labels: NDArray[Any]
-    is_far: BoolArray
+    codes: IndexArray
     weights: FloatArray
     sides: Sides
     taken: IndexArray | None = None
-    levels: IndexArray | None = None
     annotators: Annotators | None = None
     comparisons: Judgements | None = None
 
@@ -404,16 +373,11 @@ class Judgements:
         data = check_comparisons(estimator, X, fitting=fitting, beside_pairs=beside_pairs)
         check_legs_differ(data)
         labels, is_far, sides = read_answers(y, int(data.shape[0]))
-        return cls(data, labels, is_far, check_weights(sample_weight, len(labels), "comparison"), sides)
+        return cls(data, labels, is_far.view(np.int8), check_weights(sample_weight, len(labels), "comparison"), sides)
 
     def with_comparisons(self, estimator: Any, comparisons: Any) -> Judgements:
         """The same pairs with comparisons, which an estimator that has learned the columns of the pairs validates."""
-        given = comparisons if isinstance(comparisons, tuple) else (comparisons, None)
-        if len(given) not in (2, 3):
-            raise ValueError(
-                "comparisons must be an array, closefar.Tuples, (comparisons, y) or (comparisons, y, sample_weight); "
-                f"got a tuple of {len(given)}."
-            )
+        given = given_comparisons(comparisons)
         read = Judgements.read_comparisons(estimator, *given, fitting=False, beside_pairs=True)
         there = partial(_like, getattr(self.data, "points", self.data))  # the library and the device of the pairs
         return replace(self, comparisons=read.with_data(_moved(read.data, there)))
@@ -432,11 +396,7 @@ class Judgements:
 
     @classmethod
     def _of(cls, data: Array, labels: Any, sides: Sides, sample_weight: Any) -> Judgements:
-        weights = check_weights(sample_weight, len(labels))
-        if not sides.is_graded:
-            return cls(data, labels, are_far(labels, sides), weights, sides)
-        levels = level_codes(labels, sides)
-        return cls(data, labels, levels >= 1, weights, sides, levels=levels)
+        return cls(data, labels, codes_of(labels, sides), check_weights(sample_weight, len(labels)), sides)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "weights": None if self.is_uniform else self.weights}
@@ -456,7 +416,7 @@ class Judgements:
 
     @property
     def kind(self) -> Kind:
-        if self.levels is not None:
+        if self.sides.is_graded:
             return Kind.LEVELS
         has_legs = self.data.ndim == 3 and int(self.data.shape[1]) > 2
         return Kind.COMPARISONS if has_legs else Kind.CLOSE_FAR
@@ -472,15 +432,16 @@ class Judgements:
         return 0 if self.kind is Kind.COMPARISONS else self.n_levels - 1
 
     @property
-    def codes(self) -> IndexArray:
-        """The number of each level, from 0; of close/far labels, 1 is far, and of comparisons, 1 is as given."""
-        return self.is_far.astype(np.intp) if self.levels is None else self.levels
+    def is_far(self) -> BoolArray:
+        """Whether each is far, or above the lowest level; of comparisons, whether the second leg was judged farther."""
+        return np.asarray(self.codes) > 0
 
     def dichotomy(self, number: int) -> Judgements:
         """Whether each level is at least that of this number, from 1: judgements with two labels."""
-        level, is_far = self.sides.classes.tolist()[number], self.codes >= number
+        level = self.sides.classes.tolist()[number]
+        codes: IndexArray = (self.codes >= number).view(np.int8)
         words = np.array([f"< {level}", f">= {level}"])
-        return replace(self, labels=words[is_far.astype(np.intp)], is_far=is_far, sides=Sides(words), levels=None)
+        return replace(self, labels=words[codes], codes=codes, sides=Sides(words))
 
     @property
     def n_columns(self) -> int:
@@ -502,16 +463,6 @@ class Judgements:
         return np.arange(len(self)) if self.taken is None else self.taken
 
     @property
-    def signs(self) -> NDArray[Any]:
-        """+1 for far, -1 for close: floats or, of very many, single bytes, which take longer to compute with."""
-        if len(self) < _SIGNS_IN_BYTES:
-            return np.where(self.is_far, 1.0, -1.0)
-        signs = self.is_far.astype(np.int8)
-        signs += signs
-        signs -= np.int8(1)
-        return signs
-
-    @property
     def shares(self) -> FloatArray:
         """The weights, summing to one."""
         if self.is_uniform:
@@ -519,28 +470,36 @@ class Judgements:
         shares: FloatArray = self.weights / self.weights.sum()
         return shares
 
-    def signs_in(self, rows: Any) -> Array:
-        """The signs of pairs and comparisons as a handle of a row source of these judgements."""
-        compared = self.comparisons
-        return rows.row_array(self.signs if compared is None else np.concatenate([self.signs, compared.signs]))
+    @property
+    def signs(self) -> FloatArray:
+        """+1 for far, -1 for close."""
+        return np.where(self.is_far, 1.0, -1.0)
+
+    def signs_in(self, rows: Any, codes: Array = None) -> Array:
+        """-1 for the closest level and reversed comparisons, +1 for others, as a handle of a row source."""
+        return rows.map(partial(_signs, n_levels=self.n_levels), self.codes_in(rows) if codes is None else codes)
 
     def shares_in(self, rows: Any) -> Array:
         """The weights of pairs and comparisons, summing to one, as a handle of a row source of these judgements."""
         return rows.row_array(self.all_shares)
 
+    @property
+    def all_codes(self) -> IndexArray:
+        """The codes of pairs, then those of their comparisons, which are K more beside K levels."""
+        compared = self.comparisons
+        return self.codes if compared is None else np.append(self.codes, self.n_levels + compared.codes)
+
     def codes_in(self, rows: Any) -> Array:
-        """The codes as a handle; comparisons beside pairs of K levels have the codes K (as given) and K + 1."""
-        if self.comparisons is None:
-            return rows.row_array(self.codes)
-        compared = np.where(self.comparisons.is_far, self.n_levels, self.n_levels + 1)
-        return rows.row_array(np.concatenate([self.codes, compared]))
+        """The same as a handle of a row source of these judgements."""
+        return rows.row_array(self.all_codes.astype(np.int8, copy=False))
 
     def groups_in(self, rows: Any) -> Array:
         """The number of the annotator of each row as a handle; comparisons have that after the last, nobody's."""
         if self.annotators is None:
             raise ValueError("these judgements have no annotators.")
         n_compared = 0 if self.comparisons is None else len(self.comparisons)
-        return rows.row_array(np.append(self.annotators.codes, np.full(n_compared, len(self.annotators.names))))
+        groups = np.append(self.annotators.codes, np.full(n_compared, len(self.annotators.names)))
+        return rows.row_array(groups.astype(np.int32))
 
     @property
     def all_weights(self) -> FloatArray:
@@ -555,9 +514,8 @@ class Judgements:
     @property
     def total_weight(self) -> float:
         """The sum of all weights, those of comparisons included: the number of judgements, if there are none."""
-        is_count = self.is_uniform and len(self) > 0 and self.weights[0] == 1.0
-        total = float(len(self) if is_count else self.weights.sum())
-        return total if self.comparisons is None else total + self.comparisons.total_weight
+        own = float(self.weights.sum())
+        return own if self.comparisons is None else own + self.comparisons.total_weight
 
     def numbers_of(self, indices: IndexArray) -> IndexArray:
         """The row numbers of some of these judgements among those that were given."""
@@ -575,16 +533,12 @@ class Judgements:
 
     @property
     def n_far(self) -> int:
-        return int(np.count_nonzero(self.is_far))
+        return int(self.totals[0][1:].sum())
 
     @property
     def n_rarer(self) -> int:
         """How many have the rarer label, or the rarest level; of comparisons, either answer will do: all of them."""
-        if self.kind is Kind.COMPARISONS:
-            return len(self)
-        if self.kind is Kind.LEVELS:
-            return int(np.bincount(self.codes, minlength=self.n_levels).min())
-        return min(self.n_far, len(self) - self.n_far)
+        return len(self) if self.kind is Kind.COMPARISONS else int(self.totals[0].min())
 
     @property
     def sample_weight(self) -> FloatArray | None:
@@ -603,10 +557,9 @@ class Judgements:
             self,
             data=arrays.take_rows(self.data, where),
             labels=self.labels[where],
-            is_far=self.is_far[where],
+            codes=self.codes[where],
             weights=self.weights[: len(where)] if self.is_uniform else self.weights[where],
             taken=self.numbers_of(where),
-            levels=None if self.levels is None else self.levels[where],
             annotators=None if self.annotators is None else self.annotators.take(where),
         )
 
@@ -625,9 +578,7 @@ class Judgements:
 
     def counted(self) -> Judgements:
         """Those that count: of a weight above 0."""
-        found = self
-        if not self.is_uniform and not np.all(self.weights > 0):
-            found = self.take(np.flatnonzero(self.weights > 0))
+        found = self if np.all(self.weights > 0) else self.take(np.flatnonzero(self.weights > 0))
         compared = None if self.comparisons is None else self.comparisons.counted()
         return found if compared is self.comparisons else replace(found, comparisons=compared)
 
@@ -659,9 +610,17 @@ class Judgements:
     @property
     def totals(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """The number, and the weight, of all pairs of each side, or level."""
-        counts = np.bincount(self.codes, minlength=self.n_levels)
+        if self.n_levels == 2:  # counted without a copy of very many labels
+            n_far = np.count_nonzero(self.codes)
+            counts = np.array([len(self) - n_far, n_far])
+        else:
+            counts = np.bincount(self.codes, minlength=self.n_levels)
         return counts, counts if self.is_uniform else np.bincount(self.codes, self.weights, minlength=self.n_levels)
 
     def with_data(self, data: Array) -> Judgements:
         """The same judgements with their data on another device, or in other columns."""
         return self if data is self.data else replace(self, data=data)
+
+
+def _signs(codes: Array, n_levels: int) -> Array:
+    return 1.0 - 2.0 * arrays.as_float64((codes == 0) | (codes == n_levels))

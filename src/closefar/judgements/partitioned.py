@@ -1,45 +1,58 @@
-"""Judgements in partitions: rows, labels and weights stay where they were loaded, and this process knows their sums."""
+"""Judgements in partitions: rows, answers and weights stay where they were loaded; this process knows their sums."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import column_or_1d
 
 from closefar import arrays
-from closefar.arrays import Array, BoolArray, FloatArray, IndexArray
-from closefar.engines import Engine, Movable, Ref, TaskResult, by_partition, engine_for
-from closefar.judgements.judgements import Judgements, Kind, sample_rows
-from closefar.judgements.labels import (
+from closefar.arrays import Array, FloatArray, IndexArray
+from closefar.cluster import Cluster, Movable, Ref, by_partition, chained, cluster_for, stacked
+from closefar.judgements.checks import (
     ALL_WEIGHTS_ARE_ZERO,
-    Sides,
-    are_far,
-    check_class_weights,
-    check_weights,
-    column_of_labels,
-    few_different,
-    find_sides,
-)
-from closefar.judgements.pairs import (
     Columns,
     Partition,
     Partitions,
+    Sides,
     check_axes,
-    check_names_of_source,
-    check_number_of_columns,
+    check_class_weights,
+    check_columns,
     check_pairs,
+    check_shape,
     check_size,
-    check_two_points,
+    check_weights,
+    checked_order,
+    codes_of,
+    column_of_labels,
+    different_labels,
+    different_levels,
+    find_levels,
+    find_sides,
     is_partitioned,
-    words_for_sample,
+    level_codes,
+)
+from closefar.judgements.judgements import (
+    Annotators,
+    Judgements,
+    Kind,
+    check_columns_compared,
+    check_comparisons,
+    check_legs_differ,
+    check_shape_of_comparisons,
+    given_comparisons,
+    names_in_order,
+    read_annotators,
+    read_answers,
+    sample_rows,
 )
 from closefar.judgements.tuples import DaskTuples, Tuples, names_of_frame, unchecked_tuples
 
@@ -50,59 +63,101 @@ from closefar.judgements.tuples import DaskTuples, Tuples, names_of_frame, unche
 _NUMBER_KINDS = "biuf"
 
 
-def partitions_of(pairs: Any, labels: Any = None, sample_weight: Any = None) -> Partitions:
-    """Return dask arrays, frames or pairs by index, with their labels and weights, as partitions.
+def partitions_of(
+    data: Any, labels: Any = None, sample_weight: Any = None, annotators: Any = None, *, compares: bool = False
+) -> Partitions:
+    """Return dask arrays, frames or tuples by index, with their labels, weights and annotators, as partitions.
 
-    The partitions are the chunks of the pairs along their rows.  Labels and weights of other chunks are cut along
-    them; they may also be in memory.  Row counts that are not known, as of frames, are found in one computation.
+    The partitions are the chunks of the data along their rows.  What is beside them may have other chunks, which are
+    cut along those, or be in memory.  Row counts that are not known, as of frames, are found in one computation.
+    Comparisons need no labels.
     """
-    if isinstance(pairs, Partitions):
-        return _with_labels(pairs, labels, sample_weight)
-    if labels is None:
+    if isinstance(data, Partitions):
+        return _with_labels(data, labels, sample_weight, annotators)
+    if labels is None and not compares:
         raise ValueError("requires y to be passed, but the target y is None: give one close/far label per pair.")
+    noun, term = ("comparison", "answer") if compares else ("pair", "label")
+    nouns = {"y": term, "sample_weight": "weight", "annotators": "annotator id"}
+    given = {"y": labels, "sample_weight": sample_weight, "annotators": annotators}
+    # One weight for all, or nothing, is in each task as it is.
+    columns = {name: _column(values, name) for name, values in given.items() if np.ndim(values)}
+    rows, *beside = _counted(_rows_of(data, compares=compares), *columns.values())
+    counts = rows.chunks[0]
+    check_size((len(rows), int(data.shape[-1])), 1, noun)
+    for name, column in zip(columns, beside, strict=True):
+        if len(column) != len(rows):
+            raise ValueError(
+                f"there must be one {nouns[name]} per {noun}; got {len(column)} {nouns[name]}s for {len(rows)} {noun}s."
+            )
+        columns[name] = _blocks(column.rechunk((counts,)))
+    lists = [columns.get(name, [values] * len(counts)) for name, values in given.items()]
+    used = [some for count, *some in zip(counts, _blocks(rows), *lists, strict=True) if count]
+    n_rows = tuple(filter(None, counts))
+    return replace(_partitions(data, used), n_rows=n_rows, has_weights=sample_weight is not None)
+
+
+def unlabelled_partitions(data: Any) -> Partitions:
+    """Return dask data to predict for as partitions; nothing is computed, so that row counts may stay unknown."""
+    if isinstance(data, Partitions):
+        return data
+    rows = _rows_of(data, compares=data.ndim == 3 and data.shape[1] > 2)
+    counts = rows.chunks[0]
+    partitions = _partitions(data, [(block, None, None, None) for block in _blocks(rows)])
+    return replace(partitions, n_rows=None if math.isnan(sum(counts)) else counts, has_labels=False)
+
+
+def _partitions(data: Any, tasks: Sequence[Any]) -> Partitions:
+    """Partitions of rows, labels, weights and annotators; each is a task of dask, in memory, or None."""
     import dask
 
-    of_all = not arrays.is_dask(sample_weight) and np.ndim(sample_weight) == 0  # None, or one weight
-    rows, *beside = _counted(
-        _rows_of(pairs), _column(labels, "y"), *([] if of_all else [_column(sample_weight, "sample_weight")])
-    )
-    check_size((sum(rows.counts), int(pairs.shape[-1])), 1)
-    columns = [rows.parts, *(_cut(column, rows.counts) for column in beside)]
-    columns += [[sample_weight] * len(rows.parts)] if of_all else []
-    has_index = isinstance(pairs, DaskTuples)
+    has_index, n_points = isinstance(data, DaskTuples), int(data.shape[1]) if data.ndim == 3 else 1
     return Partitions(
-        tuple(dask.delayed(tuple)(some) for count, *some in zip(rows.counts, *columns, strict=True) if count),
+        tuple(map(dask.delayed(tuple), tasks)),
         _loaded,
-        n_columns=int(pairs.shape[-1]),
-        are_pairs=pairs.ndim == 3,
-        shared=pairs.points if has_index else None,
-        n_rows=tuple(filter(None, rows.counts)),
-        feature_names=pairs.feature_names if has_index else names_of_frame(pairs),
-        has_weights=sample_weight is not None,
+        n_columns=int(data.shape[-1]),
+        are_pairs=n_points == 2,
+        n_points=n_points,
+        shared=data.points if has_index else None,
+        feature_names=data.feature_names if has_index else names_of_frame(data),
     )
 
 
-class _Parts(NamedTuple):
-    """Rows, or one value per row, in tasks of dask, and how many each has: none yet, where that is not known."""
-
-    name: str
-    parts: list[Any]
-    counts: tuple[int, ...]
-    dtype: Any
-
-    @classmethod
-    def of(cls, name: str, array: Any) -> _Parts:
-        """The chunks of an array along its first axis."""
-        others = {axis: -1 for axis in range(1, array.ndim) if len(array.chunks[axis]) > 1}
-        array = array.rechunk(others) if others else array
-        counts = () if any(map(math.isnan, array.chunks[0])) else tuple(map(int, array.chunks[0]))
-        # Optimised tasks could have the names, but not the meaning, of tasks that a cluster has.
-        return cls(name, array.to_delayed(optimize_graph=False).ravel().tolist(), counts, array.dtype)
+def _blocks(array: Any) -> list[Any]:
+    """The chunks of an array along its first axis, which hold all of the others."""
+    others = {axis: -1 for axis in range(1, array.ndim) if len(array.chunks[axis]) > 1}
+    array = array.rechunk(others) if others else array
+    # Optimised tasks could have the names, but not the meaning, of tasks that a cluster has.
+    blocks: list[Any] = array.to_delayed(optimize_graph=False).ravel().tolist()
+    return blocks
 
 
-def _rows_of(pairs: Any) -> _Parts:
-    if isinstance(pairs, DaskTuples):
-        return _Parts.of("X", pairs.index)
+def _counted(*given: Any) -> list[Any]:
+    """The same arrays with the row count of each chunk; those that are not known are computed together."""
+    import dask
+    import dask.array as da
+
+    unknown = [_blocks(array) if math.isnan(sum(array.chunks[0])) else [] for array in given]
+    lengths = [dask.delayed(len)(block) for blocks in unknown for block in blocks]
+    found = iter(cluster_for().compute(lengths) if lengths else ())
+    return [
+        da.Array(array.dask, array.name, (tuple(islice(found, len(blocks))), *array.chunks[1:]), array.dtype)
+        if blocks
+        else array
+        for array, blocks in zip(given, unknown, strict=True)
+    ]
+
+
+def _array_of_frame(frame: Any, convert: Callable[[Any], NDArray[Any]], shape: tuple[int, ...], dtype: Any) -> Any:
+    """The parts of a frame or series as chunks of an array whose row counts are not known."""
+    import dask
+    import dask.array as da
+
+    parts = [da.from_delayed(dask.delayed(convert)(part), (math.nan, *shape), dtype) for part in frame.to_delayed()]
+    return da.concatenate(parts, allow_unknown_chunksizes=True)
+
+
+def _rows_of(pairs: Any, *, compares: bool) -> Any:
+    """The rows, or the index of their points, as a dask array."""
     if hasattr(pairs, "divisions"):
         check_axes(pairs, (2,))
         for name, kind in zip(pairs.columns, pairs.dtypes, strict=True):
@@ -111,20 +166,19 @@ def _rows_of(pairs: Any) -> _Parts:
                     f"columns must hold numbers; column {name!r} has type {kind}. Encode it (for instance one-hot) or "
                     "leave it out."
                 )
-        return _Parts("X", pairs.to_delayed(), (), None)
-    check_axes(pairs, (2, 3))
-    if pairs.ndim == 3:
-        check_two_points(pairs.shape)
+        return _array_of_frame(pairs, _numbers, (len(pairs.columns),), float)
+    (check_shape_of_comparisons if compares else check_shape)(pairs)
+    if isinstance(pairs, DaskTuples):
+        return pairs.index
     if any(map(math.isnan, pairs.shape[1:])):
         raise ValueError(f"the number of columns must be known; got shape {pairs.shape}. Call compute_chunk_sizes().")
     if pairs.dtype.kind not in _NUMBER_KINDS:
         raise ValueError(f"columns must hold real numbers; got an array of {pairs.dtype}. Convert it to floats.")
-    return _Parts.of("X", pairs)
+    return pairs
 
 
-def _column(values: Any, name: str) -> _Parts:
-    """One value per row."""
-    import dask
+def _column(values: Any, name: str) -> Any:
+    """One value per row, as a dask array."""
     import dask.array as da
 
     values = values if arrays.is_dask(values) else da.from_array(np.asarray(values), chunks=-1)
@@ -133,49 +187,21 @@ def _column(values: Any, name: str) -> _Parts:
             raise ValueError(f"{name} must be a Series, one value per pair; got a DataFrame. Select its column.")
         # Text and categories are objects in NumPy.
         kind = values.dtype if isinstance(values.dtype, np.dtype) else np.dtype(object)
-        return _Parts(name, [dask.delayed(np.asarray)(part) for part in values.to_delayed()], (), kind)
+        return _array_of_frame(values, np.asarray, (), kind)
     if values.ndim == 2 and values.shape[1] == 1:
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (n_samples,), "
-            "for example using ravel().",
-            DataConversionWarning,
-            stacklevel=2,
-        )
+        column_or_1d(np.empty((1, 1)), warn=True)  # warns, as of a column in memory
         values = values[:, 0]
     if values.ndim != 1:
         raise ValueError(f"{name} must hold one value per pair; got shape {tuple(values.shape)}.")
-    return _Parts.of(name, values)
+    return values
 
 
-def _counted(*given: _Parts) -> list[_Parts]:
-    """The same with the row count of each part; those that are not known are computed together."""
-    import dask
-
-    unknown = [part for each in given if not each.counts for part in each.parts]
-    found = iter(engine_for().compute([dask.delayed(len)(part) for part in unknown]) if unknown else ())
-    return [each if each.counts else each._replace(counts=tuple(islice(found, len(each.parts)))) for each in given]
-
-
-def _cut(column: _Parts, counts: tuple[int, ...]) -> list[Any]:
-    """The same values in parts of as many rows as those of the pairs."""
-    import dask.array as da
-
-    n, n_rows = sum(column.counts), sum(counts)
-    if n != n_rows:
-        noun = "label" if column.name == "y" else "weight"
-        raise ValueError(f"there must be one {noun} per pair; got {n} {noun}s for {n_rows} pairs.")
-    if column.counts == counts:
-        return column.parts
-    shaped = zip(column.parts, column.counts, strict=True)
-    joined = da.concatenate([da.from_delayed(part, (count,), dtype=column.dtype) for part, count in shaped])
-    return _Parts.of(column.name, joined.rechunk((counts,))).parts
-
-
-def _with_labels(partitions: Partitions, labels: Any, sample_weight: Any) -> Partitions:
-    if labels is not None or sample_weight is not None:
+def _with_labels(partitions: Partitions, labels: Any, sample_weight: Any, annotators: Any) -> Partitions:
+    if not (labels is None and sample_weight is None and annotators is None):
         raise ValueError(
-            "opened pairs on a cluster have their own labels and weights; got y or sample_weight. Name the columns "
-            "that hold them when you open the pairs (label=, weight=)."
+            "opened pairs on a cluster have their own labels and weights; got y, sample_weight or annotators. Name the "
+            "columns that hold labels and weights when you open the pairs (label=, weight=); annotators need dask "
+            "arrays."
         )
     if not partitions.has_labels:
         raise ValueError(
@@ -187,10 +213,11 @@ def _with_labels(partitions: Partitions, labels: Any, sample_weight: Any) -> Par
 
 def _loaded(task: Any, points: Any) -> Partition:
     """A partition from rows or, where there are points, from an index of them."""
-    rows, labels, weights = task
+    rows, labels, weights, annotators = task
     data = _numbers(rows) if points is None else unchecked_tuples(np.asarray(points), np.asarray(rows), None)
     spread = None if weights is None else np.broadcast_to(np.asarray(weights), len(data))
-    return Partition(data, np.asarray(labels), spread)
+    who = None if annotators is None else np.asarray(annotators)
+    return Partition(data, None if labels is None else np.asarray(labels), spread, who)
 
 
 def _numbers(rows: Any) -> Any:
@@ -208,68 +235,63 @@ def _numbers(rows: Any) -> Any:
 # What is checked of partitions: each is inspected where it is loaded, and this process judges what was found.
 
 
-_MOST_LABELS = 1000  # that one partition reports; there should be two
+_MOST_LABELS = 1000  # that one partition reports; there should be a few
+
+# What is counted or summed for each label: the number of rows, the number of those of positive weight, the sum of the
+# weights and the sum of their squares.
+_NUMBER, _POSITIVE, _WEIGHT, _SQUARES = range(4)
 
 
 @dataclass(frozen=True, eq=False)
 class _Inspection:
     """What was found in a partition: a few numbers, which travel in one round trip.
 
-    Attributes
-    ----------
-    n_rows : int
-    labels : array
-        The different labels, sorted where they have an order; of very many the first.
-    figures : list of lists
-        For each of at most two labels the number of rows, of rows of positive weight, and the sums of the weights and
-        of their squares.
-    problem : str or None
-        The message of an error: the first one of all partitions is raised.
+    `figures` are counts and sums for each label, and `annotators` the different ids.  `problem` is the message of an
+    error: the first one of all partitions is raised.
     """
 
     n_rows: int
-    labels: NDArray[Any]
-    figures: list[list[float]]
+    n_bytes: int = 0
+    figures: dict[Any, tuple[float, float, float, float]] = field(default_factory=dict)
+    annotators: frozenset[Any] = frozenset()
     problem: str | None = None
 
+    def check(self) -> None:
+        if self.problem is not None:
+            raise ValueError(self.problem)
 
-def _inspected(partition: Partition) -> TaskResult:
+
+def _inspected(kind: Kind, order: list[Any] | None, partition: Partition) -> list[_Inspection]:
+    """Check a partition by itself; `order` is that of levels, if it was given."""
     n, data = len(partition), partition.data
     try:
         if isinstance(data, Tuples):
             Tuples(data.points, data.index)
+        columns = Columns(int(data.shape[-1]))
+        if n and kind is Kind.COMPARISONS:
+            check_legs_differ(check_comparisons(columns, data, fitting=False))
         elif n:
-            check_pairs(Columns(int(data.shape[-1])), data, fitting=False)
-        labels = column_of_labels(partition.labels, n)
-        weights = check_weights(partition.weights, n, may_be_zero=True)
+            check_pairs(columns, data, fitting=False)
+        labels = _labels_of(partition, kind)
+        is_graded = kind is Kind.LEVELS
+        different = different_levels(labels) if is_graded else set(different_labels(labels).tolist())
+        if order is not None:
+            level_codes(labels, order)
+        weights = check_weights(partition.weights, n, kind.noun, may_be_zero=True)
+        who = () if partition.annotators is None else read_annotators(partition.annotators, n).names
     except ValueError as error:
-        return TaskResult([_Inspection(n, np.empty(0), [], str(error))])
-    different = _different(labels)
-    few = different if len(different) <= 2 else different[:0]
-    figures = [_figures(weights[np.asarray(labels == label, dtype=bool)]) for label in few]
-    return TaskResult([_Inspection(n, different, figures)])
+        return [_Inspection(n, problem=str(error))]
+    figures = {}
+    for label in islice(different, _MOST_LABELS):
+        some = weights[np.asarray(labels == label, dtype=bool)]
+        figures[label] = float(len(some)), float(np.sum(some > 0)), float(some.sum()), float(some @ some)
+    return [_Inspection(n, partition.nbytes, figures, frozenset(who))]
 
 
-def _figures(weights: FloatArray) -> list[float]:
-    return [float(len(weights)), float(np.sum(weights > 0)), float(weights.sum()), float(weights @ weights)]
-
-
-def _different(labels: Any) -> NDArray[Any]:
-    """The different labels; of text and missing values, which have no order, in the order in which they come."""
-    if hasattr(labels, "counts"):
-        return np.array(list(labels.counts()), dtype=object)
-    few = few_different(labels)
-    try:
-        return np.unique(few)[:_MOST_LABELS]
-    except TypeError:
-        return np.array(list(dict.fromkeys(few.tolist()))[:_MOST_LABELS], dtype=object)
-
-
-def _figures_by_side(inspection: _Inspection, sides: Sides) -> FloatArray:
-    found = np.zeros((2, 4))
-    for label, line in zip(inspection.labels, inspection.figures, strict=False):
-        found[_FAR if label == sides.far else _CLOSE] = line
-    return found
+def _labels_of(partition: Partition, kind: Kind) -> Any:
+    if kind is Kind.COMPARISONS:
+        return read_answers(partition.labels, len(partition))[0]
+    return column_of_labels(partition.labels, len(partition))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -281,97 +303,90 @@ def mapped_partitions(partitions: Partitions, function: Callable[..., Any], *col
 
     The columns are further arguments, one for each partition.
     """
-    try:
-        import dask
-    except ImportError as error:
-        raise ImportError("Answers for partitions need dask: run pip install 'closefar[dask]'.") from error
+    import dask
 
     shared = None if partitions.shared is None else dask.delayed(partitions.shared, pure=True)
-    load, ask = dask.delayed(partitions.load, pure=True), dask.delayed(function, pure=True)
-    return [ask(load(task, shared), *given) for task, *given in zip(partitions.tasks, *columns, strict=True)]
+    load, ask, n = dask.delayed(partitions.load, pure=True), dask.delayed(in_partition, pure=True), len(partitions)
+    return [
+        ask(function, number, n, load(task, shared), *given)
+        for number, (task, *given) in enumerate(zip(partitions.tasks, *columns, strict=True))
+    ]
+
+
+def in_partition(function: Callable[..., Any], number: int, n_partitions: int, *given: Any) -> Any:
+    """Call a function with what a partition has; an error in its data says which partition it is."""
+    try:
+        return function(*given)
+    except ValueError as error:
+        raise ValueError(f"{error}\nThis is in partition {number} of {n_partitions}, from 0.") from error
 
 
 def counted_partitions(partitions: Partitions) -> Partitions:
     """Return the partitions with their row counts, which are computed if they are not known."""
     if partitions.n_rows is not None:
         return partitions
-    counts = engine_for(partitions.client).compute(mapped_partitions(partitions, len))
+    counts = cluster_for(partitions.client).compute(mapped_partitions(partitions, len))
     return replace(partitions, n_rows=tuple(counts))
 
 
 def sample_partitions(partitions: Partitions, most: int, seed: int = 0) -> Partition:
-    """Return all rows or, of more than `most`, so many at random, in their order: those of arrays with all rows."""
+    """Return all rows, or a random sample of `most` of them, in their order."""
     counts, shared = np.array(counted_partitions(partitions).n_rows), partitions.shared
     within, _ = by_partition(sample_rows(int(counts.sum()), most, seed), np.cumsum([0, *counts]))
     elsewhere = [shared] if hasattr(shared, "dask") else []
     tasks = mapped_partitions(partitions, _taken, within)
-    found = engine_for(partitions.client).compute([*tasks, *elsewhere])
-    points = found[-1] if elsewhere else shared
-    parts: list[Partition] = [part for part in found[: len(tasks)] if len(part)]
-    data = np.concatenate([part.data for part in parts])
-    weights = [part.weights for part in parts if part.weights is not None]
-    return Partition(
-        data if points is None else Tuples(points, data),
-        np.concatenate([np.asarray(part.labels) for part in parts]),
-        np.concatenate(weights) if weights else None,
-    )
+    found = cluster_for(partitions.client).compute([*tasks, *elsewhere])
+    points = found.pop() if elsewhere else shared
+    data, labels, *weights = stacked([arrays for arrays in found if len(arrays[0])])
+    return Partition(data if points is None else Tuples(points, data), labels, *weights)
 
 
-def _taken(partition: Partition, rows: IndexArray) -> Partition:
-    """Some rows of a partition; of pairs by index the index."""
+def _taken(partition: Partition, rows: IndexArray) -> list[NDArray[Any]]:
+    """Some rows of a partition, of pairs by index the index, with their labels and weights."""
     data = partition.data.index if isinstance(partition.data, Tuples) else partition.data
-    labels = None if partition.labels is None else np.asarray(partition.labels)[rows]
-    weights = None if partition.weights is None else partition.weights[rows]
-    return Partition(data[rows], labels, weights)
+    return [np.asarray(each)[rows] for each in (data, partition.labels, partition.weights) if each is not None]
 
 
 # Of more judgements, questions that need them in this process use a sample of this size.
 MOST_IN_MEMORY = 100_000
-
-# The axes of figures: partitions, sides, and what is counted or summed.
-_CLOSE, _FAR = 0, 1
-_NUMBER, _POSITIVE, _WEIGHT, _SQUARES = range(4)
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled(Movable):
     """The judgements of one partition, where they are stored.
 
-    `signs` are +1 for far and -1 for close, `shares` the weights divided by the sum of all partitions', and
-    `numbers` are the row numbers within the partition as it was loaded, if some were left out.
+    `codes` are those of the answers, `groups` those of the annotators, `shares` the weights divided by the sum of all
+    partitions', and `numbers` are the row numbers within the partition as it was loaded, if some were left out.
     """
 
     data: Any
     labels: Any
-    signs: NDArray[np.int8]
+    codes: NDArray[np.int8]
     shares: FloatArray
+    groups: NDArray[np.int32]
     numbers: IndexArray | None
-
-    @property
-    def nbytes(self) -> int:
-        """The memory beyond that of the partition as it was loaded."""
-        own = 0 if self.numbers is None else int(getattr(self.data, "nbytes", 0))
-        return own + self.signs.nbytes + self.shares.nbytes
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedRows:
-    """The rows of judgements in the partitions of an engine.
+    """The rows of judgements in the partitions of a cluster.
 
     `refs` are those of `Labelled` judgements; `device` is the one that each partition is taken to where it is stored.
+    `n_points` is the number of points of a row: one of differences and points, two of pairs, more of comparisons.
     """
 
-    engine: Engine
+    cluster: Cluster
     refs: Sequence[Ref]
     counts: tuple[int, ...]
     n_columns: int
-    are_pairs: bool
+    n_points: int
     is_single: bool
     device: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (sum(self.counts), 2, self.n_columns) if self.are_pairs else (sum(self.counts), self.n_columns)
+        n = sum(self.counts)
+        return (n, self.n_columns) if self.n_points == 1 else (n, self.n_points, self.n_columns)
 
     @property
     def ndim(self) -> int:
@@ -387,58 +402,113 @@ class LoadedRows:
     def at(self, indices: IndexArray, *names: str) -> list[NDArray[Any]]:
         """Return what the judgements at these indices have under these names: one round trip."""
         within, order = by_partition(indices, np.cumsum([0, *self.counts]))
-        found, _ = self.engine.run(partial(_picked, names), self.refs, within, combine=_stacked)
+        found = self.cluster.run(partial(_picked, names), self.refs, within, combine=stacked)
         return [each if order is None else each[order] for each in found]
+
+    def each(self, name: str, more: int = 0) -> list[Ref]:
+        """Return what each partition has under this name, with a number added."""
+        return self.cluster.keep(partial(_attribute, name, more), self.refs)
 
 
 class PartitionedJudgements(Judgements):
-    """Judgements whose rows, labels and weights stay in the partitions of an engine.
+    """Judgements whose rows, labels and weights stay in the partitions of a cluster.
 
     A fit needs only sums over them.  Labels and weights as arrays come to this process when they are asked for.
     """
 
-    engine: Engine
+    cluster: Cluster
     partitions: Partitions
-    refs: Sequence[Ref]
-    figures: FloatArray
-    factors: tuple[float, float]
-    only_counted: bool
-    device: Any
+    refs: Sequence[Ref]  # to the partitions as they were loaded
+    figures: FloatArray  # of shape (partitions, answers, figures)
+    sides: Sides
+    names: tuple[Any, ...]  # of the annotators
+    factors: FloatArray  # by which the weights of each answer are multiplied
+    only_counted: bool = False  # leave rows of weight 0 out
+    device: Any = None
+    comparisons: PartitionedJudgements | None = None
 
-    def __init__(
-        self, engine: Engine, partitions: Partitions, refs: Sequence[Ref], figures: FloatArray, sides: Sides
-    ) -> None:
-        """Take loaded partitions, and their figures: an array of shape (partitions, sides, figures) of `_figures`."""
-        vars(self).update(engine=engine, partitions=partitions, refs=refs, figures=figures, sides=sides, taken=None)
-        vars(self).update(factors=(1.0, 1.0), only_counted=False, device=None)
+    def __init__(self, **known: Any) -> None:
+        vars(self).update(known)
 
     def _but(self, **changes: Any) -> PartitionedJudgements:
         """The same judgements with other factors, on another device, or those alone that count."""
-        found = PartitionedJudgements(self.engine, self.partitions, self.refs, self.figures, self.sides)
-        vars(found).update(factors=self.factors, only_counted=self.only_counted, device=self.device)
-        vars(found).update(changes)
-        return found
+        known = {name: value for name, value in vars(self).items() if name in PartitionedJudgements.__annotations__}
+        return PartitionedJudgements(**known | changes)
 
     @classmethod
     def load(
-        cls, estimator: Any, partitions: Partitions, *, far_label: Any = None, stacklevel: int = 3
+        cls,
+        estimator: Any,
+        data: Any,
+        labels: Any = None,
+        sample_weight: Any = None,
+        *,
+        far_label: Any = None,
+        levels: Any = None,
+        is_graded: bool = False,
+        annotators: Any = None,
+        comparisons: Any = None,
+        compares: bool = False,
+        stacklevel: int = 3,
     ) -> PartitionedJudgements:
-        """Load partitions, on a cluster if there is one, and validate them for an estimator: one round trip."""
-        engine = engine_for(partitions.client)
-        refs = engine.load(partitions.load, partitions.tasks, partitions.shared)
-        found, _ = engine.run(_inspected, refs, combine=_chained)
+        """Load partitions, on a cluster if there is one, and validate them for an estimator: one round trip.
+
+        The arguments are those of `Judgements.read`; with `compares` the data are comparisons.
+        """
+        kind = Kind.COMPARISONS if compares else Kind.LEVELS if is_graded else Kind.CLOSE_FAR
+        order = None if levels is None else checked_order(levels)
+        partitions = partitions_of(data, labels, sample_weight, annotators, compares=compares)
+        cluster = cluster_for(partitions.client)
+        refs = cluster.load(partitions.load, partitions.tasks, partitions.shared)
+        found = cluster.run(partial(_inspected, kind, order), refs, combine=chained)
         for number, inspection in enumerate(found):
-            if inspection.problem is not None:
-                raise ValueError(f"{inspection.problem}\nThis is in partition {number} of {len(partitions)}, from 0.")
-        check_size((sum(inspection.n_rows for inspection in found), partitions.n_columns), 2)
-        labels = [inspection.labels for inspection in found if len(inspection.labels)]
-        sides = find_sides(np.concatenate(labels), far_label, stacklevel=stacklevel + 1)
-        figures = np.array([_figures_by_side(inspection, sides) for inspection in found])
+            in_partition(inspection.check, number, len(partitions))
+        n = sum(inspection.n_rows for inspection in found)
+        check_size((n, partitions.n_columns), 2, kind.noun)
+        different = _union([inspection.figures for inspection in found])
+        if compares and len(different) > 2:
+            raise ValueError(
+                f"answers must be +1 and -1, or 1 and 0, in all partitions; got {sorted(different.tolist())}."
+            )
+        if compares:
+            sides = read_answers(different, len(different))[2]
+        elif is_graded:
+            sides = find_levels(labels, different, order, n=n)
+        else:
+            sides = find_sides(different, far_label, stacklevel=stacklevel + 1)
+        place = dict(zip(different.tolist(), codes_of(different, sides).tolist(), strict=True))
+        figures = np.zeros((len(found), len(sides.classes), 4))
+        for number, inspection in enumerate(found):
+            for label, line in inspection.figures.items():
+                figures[number, place[label]] += line
         if not figures[:, :, _POSITIVE].any():
             raise ValueError(ALL_WEIGHTS_ARE_ZERO)
-        check_number_of_columns(estimator, partitions.n_columns, fitting=True)
-        check_names_of_source(estimator, partitions.feature_names, fitting=True)
-        return cls(engine, partitions, refs, figures, sides)
+        check_columns(estimator, partitions.n_columns, partitions.feature_names, fitting=True)
+        read = cls(
+            cluster=cluster,
+            partitions=partitions,
+            refs=cluster.hold_if_small(3 * sum(inspection.n_bytes for inspection in found), refs),
+            figures=figures,
+            sides=sides,
+            names=names_in_order(set().union(*(inspection.annotators for inspection in found))),
+            factors=np.ones(len(sides.classes)),
+        )
+        return read if comparisons is None else read.with_comparisons(estimator, comparisons)
+
+    def with_comparisons(self, estimator: Any, comparisons: Any) -> PartitionedJudgements:
+        """The same pairs with comparisons, of dask or in memory, of an estimator that has learned the columns."""
+        import dask.array as da
+
+        data, *rest = given_comparisons(comparisons)
+        if not is_partitioned(data):
+            read = Judgements.read_comparisons(estimator, data, *rest, fitting=False, beside_pairs=True)
+            if isinstance(data, Tuples):
+                data = DaskTuples(data.points, da.from_array(np.asarray(data.index), chunks=-1))
+            else:
+                data = da.from_array(np.asarray(read.data), chunks=-1)
+            rest = [read.labels, read.weights]
+        check_columns_compared(estimator, data, fitting=False, beside_pairs=True)
+        return self._but(comparisons=PartitionedJudgements.load(SimpleNamespace(), data, *rest, compares=True))
 
     def __len__(self) -> int:
         return int(sum(self._counts))
@@ -448,7 +518,9 @@ class PartitionedJudgements(Judgements):
 
     @property
     def kind(self) -> Kind:
-        return Kind.CLOSE_FAR
+        if self.sides.is_graded:
+            return Kind.LEVELS
+        return Kind.COMPARISONS if self.partitions.n_points > 2 else Kind.CLOSE_FAR
 
     @property
     def n_columns(self) -> int:
@@ -457,45 +529,60 @@ class PartitionedJudgements(Judgements):
     @cached_property
     def data(self) -> LoadedRows:
         """The rows, of partitions that are not empty."""
-        label = partial(_labelled, self.sides, self.factors, 1.0 / self.total_weight, self.only_counted)
+        return self._loaded(self.total_weight)
+
+    def _loaded(self, total: float) -> LoadedRows:
+        """The rows, with shares of a weight in all."""
+        label = partial(_labelled, self.kind, self.sides, self.names, self.factors / total, self.only_counted)
         used = [number for number, count in enumerate(self._counts) if count]
-        refs = self.engine.keep(label, [self.refs[number] for number in used])
+        refs = self.cluster.keep(label, [self.refs[number] for number in used])
         counts = tuple(int(self._counts[number]) for number in used)
-        partitions = self.partitions
-        return LoadedRows(
-            self.engine, refs, counts, partitions.n_columns, partitions.are_pairs, partitions.is_single, self.device
-        )
+        given = self.partitions
+        return LoadedRows(self.cluster, refs, counts, given.n_columns, given.n_points, given.is_single, self.device)
+
+    @cached_property
+    def compared(self) -> LoadedRows | None:
+        """The rows of comparisons beside pairs."""
+        return None if self.comparisons is None else self.comparisons._loaded(self.total_weight)
 
     def on(self, device: Any) -> PartitionedJudgements:
         """The same judgements, which are computed with on this device of each worker."""
-        return self if device is None else self._but(device=device)
-
-    @property
-    def n_far(self) -> int:
-        return int(self.figures[:, _FAR, int(self.only_counted)].sum())
+        compared = None if self.comparisons is None else self.comparisons.on(device)
+        return self if device is None else self._but(device=device, comparisons=compared)
 
     @property
     def is_uniform(self) -> bool:
-        return not self.partitions.has_weights and self.factors == (1.0, 1.0)
+        return not self.partitions.has_weights and bool(np.all(self.factors == 1.0))
 
     @property
     def effective_number(self) -> float:
         squares = self.figures[:, :, _SQUARES].sum(axis=0) @ np.square(self.factors)
-        return float(self.total_weight**2 / squares)
+        return float(self.totals[1].sum() ** 2 / squares)
 
-    def signs_in(self, rows: Any) -> Array:
-        return rows.stored(self.data.refs, "signs")
+    def _in(self, rows: Any, name: str, of_compared: int = 0) -> Array:
+        """What the partitions have under a name, as a handle; comparisons beside pairs add a number to it."""
+        parts = self.data.each(name)
+        return rows.stored(parts if self.compared is None else [*parts, *self.compared.each(name, of_compared)])
+
+    def codes_in(self, rows: Any) -> Array:
+        return self._in(rows, "codes", self.n_levels)
 
     def shares_in(self, rows: Any) -> Array:
-        return rows.stored(self.data.refs, "shares")
+        return self._in(rows, "shares")
+
+    def groups_in(self, rows: Any) -> Array:
+        return self._in(rows, "groups", len(self.names))
+
+    @cached_property
+    def annotators(self) -> Annotators | None:
+        return Annotators(self.names, self._gathered("groups").astype(np.intp)) if self.names else None
 
     def numbers_of(self, indices: IndexArray) -> IndexArray:
         if not self.only_counted:
             return indices
         (within,) = self.data.at(indices, "numbers")
-        loaded, counted = (np.cumsum([0, *counts]) for counts in (self._loaded_counts, self._counts))
-        starts = loaded.astype(np.intp)[np.searchsorted(counted, indices, side="right") - 1]
-        return np.asarray(starts + within, dtype=np.intp)
+        starts, ends = np.cumsum([0, *self.figures[:, :, _NUMBER].sum(axis=1)]), np.cumsum(self._counts)
+        return np.asarray(starts[np.searchsorted(ends, indices, side="right")] + within, dtype=np.intp)
 
     def weighted(self, class_weight: Any) -> Judgements:
         if class_weight is None:
@@ -503,19 +590,32 @@ class PartitionedJudgements(Judgements):
         return self._but(factors=self._class_weights(class_weight), only_counted=False)
 
     def counted(self) -> Judgements:
-        is_counted = self.figures[:, :, _POSITIVE] * (np.array(self.factors) > 0)
-        return self if np.array_equal(is_counted, self.figures[:, :, _NUMBER]) else self._but(only_counted=True)
+        is_counted = self.figures[:, :, _POSITIVE] * (self.factors > 0)
+        found = self if np.array_equal(is_counted, self.figures[:, :, _NUMBER]) else self._but(only_counted=True)
+        compared = None if self.comparisons is None else self.comparisons.counted()
+        return found if compared is self.comparisons else found._but(comparisons=compared)
 
     @property
     def totals(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The number, and the weight, of all pairs of each side."""
-        return self.figures[:, :, _NUMBER].sum(axis=0), self.figures[:, :, _WEIGHT].sum(axis=0) * self.factors
+        """The number, and the weight, of all pairs of each side, or level."""
+        sums = self.figures.sum(axis=0)
+        return sums[:, _POSITIVE if self.only_counted else _NUMBER], sums[:, _WEIGHT] * self.factors
 
     def take(self, where: IndexArray) -> Judgements:
-        """These judgements alone, in this process: one round trip."""
-        data, labels, signs, shares = self.data.at(where, "data", "labels", "signs", "shares")
+        """These judgements alone, in this process, with all of their comparisons: one round trip."""
+        names = ["data", "labels", "codes", "shares", *(["groups"] if self.names else [])]
+        data, labels, codes, shares, *groups = self.data.at(where, *names)
         weights = np.broadcast_to(1.0, len(where)) if self.is_uniform else shares * self.total_weight
-        return Judgements(data, labels, signs > 0, weights, self.sides, self.numbers_of(where))
+        return Judgements(
+            data,
+            labels,
+            codes.astype(np.intp),
+            weights,
+            self.sides,
+            self.numbers_of(where),
+            annotators=Annotators(self.names, groups[0].astype(np.intp)) if groups else None,
+            comparisons=None if self.comparisons is None else self.comparisons.in_memory(),
+        )
 
     def in_memory(self) -> Judgements:
         """All judgements in this process or, of very many, a sample."""
@@ -528,8 +628,8 @@ class PartitionedJudgements(Judgements):
         return self._gathered("labels")
 
     @cached_property
-    def is_far(self) -> BoolArray:
-        return self._gathered("signs") > 0
+    def codes(self) -> IndexArray:
+        return self._gathered("codes").astype(np.intp)
 
     @cached_property
     def weights(self) -> FloatArray:
@@ -539,90 +639,61 @@ class PartitionedJudgements(Judgements):
         return weights
 
     def _gathered(self, name: str) -> NDArray[Any]:
-        (found,), _ = self.engine.run(partial(_picked, [name], indices=slice(None)), self.data.refs, combine=_stacked)
+        (found,) = self.cluster.run(partial(_picked, [name], where=slice(None)), self.data.refs, combine=stacked)
         return np.asarray(found)
 
-    def _class_weights(self, class_weight: Any) -> tuple[float, float]:
+    def _class_weights(self, class_weight: Any) -> FloatArray:
         if class_weight == "balanced":
             counts = self.figures[:, :, _NUMBER].sum(axis=0)
-            close, far = counts.sum() / (2.0 * counts)
-        else:
-            close, far = check_class_weights(class_weight, np.array([self.sides.close, self.sides.far]))
-        return float(close), float(far)
+            return np.asarray(counts.sum() / (len(counts) * counts), dtype=np.float64)
+        given = self.sides.classes if self.sides.is_graded else np.array([self.sides.close, self.sides.far])
+        return check_class_weights(class_weight, given)
 
     @property
     def total_weight(self) -> float:
-        return float(self.figures[:, :, _WEIGHT].sum(axis=0) @ np.array(self.factors))
-
-    @property
-    def _loaded_counts(self) -> FloatArray:
-        counts: FloatArray = self.figures[:, :, _NUMBER].sum(axis=1)
-        return counts
+        own = float(self.totals[1].sum())
+        return own if self.comparisons is None else own + self.comparisons.total_weight
 
     @property
     def _counts(self) -> FloatArray:
         """The number of judgements of each partition."""
-        if not self.only_counted:
-            return self._loaded_counts
-        counts: FloatArray = self.figures[:, :, _POSITIVE] @ (np.array(self.factors) > 0)
-        return counts
+        if self.only_counted:
+            return np.asarray(self.figures[:, :, _POSITIVE] @ (self.factors > 0), dtype=np.float64)
+        return np.asarray(self.figures[:, :, _NUMBER].sum(axis=1), dtype=np.float64)
+
+
+def _union(figures: Sequence[dict[Any, Any]]) -> NDArray[Any]:
+    """The labels of all partitions, each once."""
+    different = list(dict.fromkeys(label for each in figures for label in each))
+    kinds = {type(label) for label in different}
+    return np.array(different) if len(kinds) == 1 and str not in kinds else np.array(different, dtype=object)
 
 
 def _labelled(
-    sides: Sides, factors: tuple[float, float], share: float, only_counted: bool, partition: Partition
+    kind: Kind, sides: Sides, names: tuple[Any, ...], factors: FloatArray, only_counted: bool, partition: Partition
 ) -> Labelled:
-    is_far = are_far(partition.labels, sides)
-    n, numbers = len(partition), None
-    if partition.weights is None and factors == (1.0, 1.0):
-        shares = np.full(n, share)
-    else:
-        given = np.ones(n) if partition.weights is None else arrays.to_numpy(partition.weights)
-        shares = given * (share * np.where(is_far, factors[_FAR], factors[_CLOSE]))
-    data, labels, signs = partition.data, partition.labels, np.where(is_far, np.int8(1), np.int8(-1))
+    data, labels, numbers = partition.data, _labels_of(partition, kind), None
+    codes = codes_of(labels, sides)
+    shares = factors[codes]
+    if partition.weights is not None:
+        shares = shares * arrays.to_numpy(partition.weights)
+    # Comparisons beside pairs of annotators have nobody, whose number is added to theirs.
+    groups = read_annotators(partition.annotators, len(codes), names).codes if names else np.zeros(len(codes))
     if only_counted:
         numbers = np.flatnonzero(shares > 0)
         data, labels = arrays.take_rows(data, numbers), labels[numbers]
-        signs, shares = signs[numbers], shares[numbers]
-    return Labelled(data, labels, signs, shares, numbers)
+        codes, shares, groups = codes[numbers], shares[numbers], groups[numbers]
+    return Labelled(data, labels, codes.astype(np.int8), shares, groups.astype(np.int32), numbers)
 
 
-def _picked(names: Sequence[str], labelled: Labelled, indices: Any) -> TaskResult:
-    return TaskResult([_rows(labelled, name, indices) for name in names])
+def _attribute(name: str, more: int, labelled: Labelled) -> NDArray[Any]:
+    values: NDArray[Any] = getattr(labelled, name)
+    return values + values.dtype.type(more) if more else values
 
 
-def _rows(labelled: Labelled, name: str, indices: Any) -> NDArray[Any]:
-    values = getattr(labelled, name)
-    if name != "data":
-        return np.asarray(values[indices])
-    if arrays.is_indexed(values):
-        points: NDArray[Any] = np.asarray(values.points)[np.asarray(values.index)[indices]]
-        return points
-    return arrays.to_numpy(arrays.take_rows(values, indices))
-
-
-def _chained(results: Sequence[list[Any]]) -> list[Any]:
-    return [entry for result in results for entry in result]
-
-
-def _stacked(results: Sequence[list[NDArray[Any]]]) -> list[NDArray[Any]]:
-    return [np.concatenate(each) for each in zip(*results, strict=True)]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The training data of a learner as judgements, in this process or in partitions.
-
-
-def read_judgements(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, stacklevel: int = 3, **options: Any
-) -> Judgements:
-    """Validate the training data of an estimator, as `Judgements.read` does; data in partitions stays there."""
-    if not is_partitioned(X):
-        return Judgements.read(estimator, X, y, sample_weight, stacklevel=stacklevel + 1, **options)
-    for option, name in (("is_graded", "levels"), ("annotators", "annotators"), ("comparisons", "comparisons")):
-        if options.get(option) is not None and options[option] is not False:
-            raise ValueError(
-                f"{name} need pairs in memory; got {type(X).__name__}, whose rows are computed elsewhere. Pass a "
-                f"sample: {words_for_sample(X)}."
-            )
-    partitions, far = partitions_of(X, y, sample_weight), options.get("far_label")
-    return PartitionedJudgements.load(estimator, partitions, far_label=far, stacklevel=stacklevel + 1)
+def _picked(names: Sequence[str], labelled: Labelled, where: Any) -> list[NDArray[Any]]:
+    values = {name: getattr(labelled, name) for name in names}
+    return [
+        arrays.to_numpy(arrays.take_rows(each, where)) if name == "data" else np.asarray(each[where])
+        for name, each in values.items()
+    ]

@@ -141,18 +141,18 @@ def _different(drawn: IndexArray) -> IndexArray:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Pairs by index whose index is a dask array: points once per worker, and the index in partitions.
+# Tuples by index whose index is a dask array: points once per worker, and the index in partitions.
 
 
 class DaskTuples:
-    """Pairs of points, given by a dask array of row numbers; `Tuples` of such an index are these.
+    """Pairs, triplets or quadruplets of points, given by a dask array of row numbers; `Tuples` of such an index.
 
     Parameters
     ----------
     points : array or frame of shape (n_points, d), or dask array
         Each point once.  They are sent to each worker that needs them, once; those of a dask array are computed there.
-    index : dask array or frame of int, of shape (n, 2)
-        The row numbers of the two points of each pair.
+    index : dask array or frame of int, of shape (n, 2), (n, 3) or (n, 4)
+        The row numbers of the points of each tuple.
 
     Attributes
     ----------
@@ -160,21 +160,21 @@ class DaskTuples:
     index : dask array
     feature_names : tuple of str, optional
     shape : tuple
-        The number of pairs may be NaN, where dask does not know it.
+        The number of tuples may be NaN, where dask does not know it.
     """
 
     def __init__(self, points: Any, index: Any) -> None:
         self.feature_names = names_of_frame(points)
         self.points, n_points, n_columns = _points_of(points)
         index = index.to_dask_array() if hasattr(index, "divisions") else index
-        if index.ndim != 2 or index.shape[1] != 2 or index.dtype.kind not in "iu":
+        if index.ndim != 2 or index.shape[1] not in _SIZES or index.dtype.kind not in "iu":
             raise ValueError(
-                "an index on a cluster must hold integers, the row numbers of two points per pair, in a dask array of "
-                f"shape (n, 2); got {index.dtype} of shape {index.shape}."
+                "an index on a cluster must hold integers, the row numbers of the points of each tuple, in a dask "
+                f"array of shape (n, 2), (n, 3) or (n, 4); got {index.dtype} of shape {index.shape}."
             )
         self.index = index
         self.n_points = n_points
-        self.shape = (index.shape[0], 2, n_columns)
+        self.shape = (index.shape[0], int(index.shape[1]), n_columns)
 
     ndim = 3
 
@@ -215,8 +215,8 @@ class Tuples:
     points : array or frame of shape (n_points, d)
         Each point once: NumPy, pandas, polars, a memory map, or a tensor of torch.  Points that occur must be finite.
     index : array of int, of shape (n, 2), (n, 3) or (n, 4)
-        The row numbers of the points of each tuple; it is taken to the device of tensors.  A dask array of shape
-        (n, 2) gives `DaskTuples`, whose index stays on the cluster; its points may be a dask array too.
+        The row numbers of the points of each tuple; it is taken to the device of tensors.  A dask array gives
+        `DaskTuples`, whose index stays on the cluster; its points may be a dask array too.
 
     Attributes
     ----------
@@ -331,15 +331,14 @@ class Tuples:
         return self._at(self._index).astype(self.dtype if dtype is None else dtype, copy=False)
 
     def __getitem__(self, key: Any) -> Any:
-        first, second, third = _three_keys(key)
+        first, *others = key if isinstance(key, tuple) else (key,)
         if arrays.is_tensor(self._index) and isinstance(first, list | np.ndarray) and np.ndim(first) == 1:
             first = arrays.like(self._index, np.arange(len(self))[first])
-        if _is_everything(second) and _is_everything(third):
-            selected = self._index[first]
-            selects_tuples = isinstance(first, slice) or np.ndim(first) == 1
-            return self._with_index(selected) if selects_tuples else self._at(selected)
-        if isinstance(third, (slice, int, np.integer)) or (isinstance(first, slice) and isinstance(second, slice)):
-            return self._at(self._index[first, second], third)
+        is_slice = isinstance(first, slice)
+        if (is_slice or np.ndim(first) == 1) and all(each is Ellipsis or _is_everything(each) for each in others):
+            return self._with_index(self._index[first])
+        if is_slice or isinstance(first, int | np.integer):
+            return self._at(self._index[first])[(slice(None), *others) if is_slice else tuple(others)]
         return np.asarray(self)[key]
 
     def take_rows(self, where: IndexArray) -> Tuples:
@@ -350,9 +349,9 @@ class Tuples:
         """Return the same tuples with their arrays in another library, or on another device."""
         return unchecked_tuples(points, index, self._feature_names)
 
-    def _at(self, numbers: IndexArray, columns: Any = slice(None)) -> NDArray[Any]:
-        """Some columns of points, by number, in NumPy."""
-        return arrays.to_numpy(self._points[:, columns][numbers]).astype(self.dtype, copy=False)
+    def _at(self, numbers: IndexArray) -> NDArray[Any]:
+        """Points by number, in NumPy."""
+        return arrays.to_numpy(self._points[numbers]).astype(self.dtype, copy=False)
 
     def _with_index(self, index: Array) -> Tuples:
         return unchecked_tuples(self._points, index, self._feature_names)
@@ -371,17 +370,6 @@ def _read_only(array: Array) -> Array:
     view = array.view()
     view.setflags(write=False)
     return view
-
-
-def _three_keys(key: Any) -> tuple[Any, Any, Any]:
-    """A subscript as one key for each axis."""
-    keys = list(key) if isinstance(key, tuple) else [key]
-    dots = [place for place, each in enumerate(keys) if each is Ellipsis]
-    if len(dots) > 1 or any(each is None for each in keys) or len(keys) - len(dots) > 3:
-        raise IndexError(f"Tuples take one subscript for each of their three axes; got {key!r}.")
-    missing = [slice(None)] * (3 - len(keys) + len(dots))
-    first, second, third = keys[: dots[0]] + missing + keys[dots[0] + 1 :] if dots else keys + missing
-    return first, second, third
 
 
 def _is_everything(key: Any) -> bool:

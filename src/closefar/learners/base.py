@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +16,15 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeatures
 from sklearn.utils.validation import check_is_fitted
 
 from closefar import fitting, questions
-from closefar.arrays import FloatArray, IndexArray, as_float64, is_dask, is_source, like, to_numpy
-from closefar.engines import engine_for
+from closefar.arrays import BoolArray, FloatArray, IndexArray, as_float64, is_source, like, to_numpy
+from closefar.cluster import cluster_for
 from closefar.fitting import Checkpoint, Fit, Settings, showing
 from closefar.judgements import (
     Columns,
-    DaskTuples,
     Judgements,
     Kind,
     Partition,
+    PartitionedJudgements,
     Partitions,
     Tuples,
     check_comparisons,
@@ -32,11 +33,10 @@ from closefar.judgements import (
     mapped_partitions,
     partitions_of,
     read_annotators,
-    read_judgements,
     resolve_groups,
+    unlabelled_partitions,
 )
-from closefar.judgements.pairs import refuse_partitions
-from closefar.judgements.tuples import names_of_frame
+from closefar.judgements.checks import ALL_WEIGHTS_ARE_ZERO, check_columns, check_weights, refuse_partitions
 from closefar.model import Metric
 from closefar.noise import FlipRate
 from closefar.rows import GraphRows, IndexedRows, pair_rows, rows_of
@@ -52,9 +52,8 @@ def _measured(learner: Any, X: Any, annotator: Any = None) -> tuple[FloatArray, 
     The distance is less the strictness of a named annotator; for a typical one, the flip rate is None.
     """
     fit: Fit = learner._fitted()
-    if fit.kind is Kind.COMPARISONS:
-        return fit.metric.measure(_compared(learner, X)), None
-    squared = fit.metric.measure(check_pairs(learner, X, fitting=False))
+    compares = fit.kind is Kind.COMPARISONS
+    squared = fit.metric.measure(_compared(learner, X) if compares else check_pairs(learner, X, fitting=False))
     if annotator is None:
         return squared, None
     strictness, flip_rate = _annotated(fit, annotator, len(squared))
@@ -112,7 +111,8 @@ def lazy_on_dask(method: Method) -> Method:
     def answer(learner: Any, X: Any, annotator: Any = None) -> Any:
         if not is_partitioned(X):
             return method(learner, X) if annotator is None else method(learner, X, annotator)
-        fitted = _checked(learner, X)
+        partitions = unlabelled_partitions(X)
+        fitted = _checked(learner, partitions)
         function = getattr(fitted, method.__name__)
         if annotator is not None:
             if not isinstance(annotator, str) and np.ndim(annotator) != 0:
@@ -121,76 +121,51 @@ def lazy_on_dask(method: Method) -> Method:
                     f"{np.size(annotator)} values. Pass one, or pairs in memory."
                 )
             function = partial(function, annotator=annotator)
-        are_pairs = X.are_pairs if isinstance(X, Partitions) else X.ndim == 3
-        one = np.zeros((1, 2, fitted.n_features_in_) if are_pairs else (1, fitted.n_features_in_))
-        return _mapped(function, function(one)[:0], X, method.__name__)
+        n_points = partitions.n_points
+        # Points that differ, as no metric can compare a leg with itself.
+        one = np.zeros((1, n_points, fitted.n_features_in_) if n_points > 1 else (1, fitted.n_features_in_))
+        one[:, -1] = 1.0
+        try:
+            none = function(one)[:0]
+        except ValueError as error:
+            # The shape of the data, not of the row that stands for them.
+            raise ValueError(str(error).replace(str(one.shape), str(getattr(X, "shape", one.shape)))) from None
+        return _mapped(function, none, partitions)
 
     return answer
 
 
-def _mapped(function: Callable[[Any], NDArray[Any]], none: NDArray[Any], X: Any, name: str) -> Any:
-    """The answers to the chunks of the pairs, as chunks of a dask array; `none` are those to no pairs."""
-    import dask
+def _mapped(function: Callable[[Any], NDArray[Any]], none: NDArray[Any], partitions: Partitions) -> Any:
+    """The answers to partitions, as chunks of a dask array; `none` are those to no pairs."""
+    parts = mapped_partitions(partitions, partial(_to_partition, function, none))
     import dask.array as da
 
-    shape, dtype = none.shape[1:], none.dtype
-    if isinstance(X, Partitions):
-        counts = X.n_rows or (np.nan,) * len(X)
-        parts = zip(mapped_partitions(X, partial(_to_partition, function, none)), counts, strict=True)
-        arrays = [da.from_delayed(part, (count, *shape), dtype=dtype) for part, count in parts]
-        return da.concatenate(arrays, allow_unknown_chunksizes=True)
-    array, points = X, None
-    if isinstance(X, DaskTuples):
-        array, points = X.index, dask.delayed(X.points, pure=True)
-    elif hasattr(X, "divisions"):
-        array = X.astype(np.float64).to_dask_array()
-    array = array.rechunk({axis: -1 for axis in range(1, array.ndim) if len(array.chunks[axis]) > 1})
-    return da.map_blocks(
-        partial(_to_block, function, none),
-        array,
-        points=points,
-        token=name,
-        drop_axis=list(range(1, array.ndim)),
-        new_axis=list(range(1, 1 + len(shape))),
-        chunks=(array.chunks[0], *((size,) for size in shape)),
-        dtype=dtype,
-        meta=none,
-    )
-
-
-def _to_block(
-    function: Callable[[Any], NDArray[Any]], none: NDArray[Any], rows: NDArray[Any], points: Any = None
-) -> NDArray[Any]:
-    """The answers to rows of pairs, or of the numbers of their points."""
-    if len(rows) == 0:
-        return none
-    return function(rows if points is None else Tuples(np.asarray(points), rows))
+    counts = partitions.n_rows or (np.nan,) * len(partitions)
+    arrays = [
+        da.from_delayed(part, (count, *none.shape[1:]), meta=none) for part, count in zip(parts, counts, strict=True)
+    ]
+    return da.concatenate(arrays, allow_unknown_chunksizes=True)
 
 
 def _to_partition(function: Callable[[Any], NDArray[Any]], none: NDArray[Any], partition: Partition) -> NDArray[Any]:
-    return _to_block(function, none, partition.data)
+    return function(partition.data) if len(partition) else none
 
 
 def _count_right(learner: Any, partition: Partition) -> FloatArray:
-    if len(partition) == 0:
+    n = len(partition)
+    if n == 0:
         return np.zeros(2)
-    is_right = learner.predict(partition.data) == np.asarray(partition.labels)
-    weights = np.ones(len(partition)) if partition.weights is None else partition.weights
+    weights = check_weights(partition.weights, n, may_be_zero=True)
+    is_right = learner._are_right(partition.data, partition.labels)[1]
     return np.array([np.sum(weights[is_right]), np.sum(weights)])
 
 
-def _checked(learner: Any, X: Any) -> Any:
-    """The learner as it is now, without its training pairs and the names of columns, once X has its columns."""
+def _checked(learner: Any, partitions: Partitions) -> Any:
+    """The learner as it is now, without its training pairs and the names of columns, once these have its columns."""
     fit = learner._fitted()
-    n_columns = X.n_columns if isinstance(X, Partitions) else int(X.shape[-1])
-    if n_columns != learner.n_features_in_:
-        raise ValueError(
-            f"pairs must have the {learner.n_features_in_} columns that {type(learner).__name__} was fitted with; "
-            f"got {n_columns}."
-        )
-    names = X.feature_names if isinstance(X, Partitions | DaskTuples) else names_of_frame(X)
-    if names is not None or (is_dask(X) and X.ndim == 2):
-        Columns.of(learner).check_names(names)
+    check_columns(learner, partitions.n_columns, None, fitting=False)
+    if partitions.feature_names is not None or partitions.n_points == 1:
+        Columns.of(learner).check_names(partitions.feature_names)
     fitted = copy(learner)
     fitted.fit_ = fit.without_judgements()
     vars(fitted).pop("feature_names_in_", None)
@@ -222,27 +197,27 @@ class MetricLearner(
     warm_start: bool
     verbose: int
 
-    def _fit(
+    @contextmanager
+    def _reading(
         self,
+        noun: str,
         *given: Any,
-        noun: str = "pairs",
         groups: Any,
         feature_names: Any,
         checkpoint: str | os.PathLike[str] | None,
-        judged: dict[str, Any] | None = None,
-        **limits: Any,
-    ) -> Self:
-        """Read judgements, `judged` as well, and learn from them, from the last metric if that is asked for."""
+        **judged: Any,
+    ) -> Iterator[tuple[Judgements, dict[str, Any]]]:
+        """Read judgements and, within this, show the progress of a fit to them; beside them are its further arguments.
+
+        It starts from the last metric if that is asked for.
+        """
         kept = None if checkpoint is None else Checkpoint(checkpoint)  # what can't be written is refused first
         with showing(int(self.verbose)) as shown:
             with shown.stage(f"reading the {noun}"):
-                judgements = self._read(*given, **(judged or {}))
+                judgements = self._read(*given, **judged)
             groups = None if groups is None else resolve_groups(groups, judgements.data)
-            start = self._start(judgements) if self.warm_start else None
-            columns = Columns.of(self, feature_names)
-            self.fit_to(judgements, start=start, columns=columns, groups=groups, checkpoint=kept, limits=limits)
-        self.fit_.warn(stacklevel=3)
-        return self
+            columns, start = Columns.of(self, feature_names), self._start(judgements) if self.warm_start else None
+            yield judgements, {"start": start, "columns": columns, "groups": groups, "checkpoint": kept}
 
     def _start(self, judgements: Judgements) -> Metric | None:
         """The metric of the last fit, if it has the columns and the thresholds of these judgements."""
@@ -250,26 +225,6 @@ class MetricLearner(
         if last is None or len(last.factor) != self.n_features_in_ or len(last.thresholds) != judgements.n_thresholds:
             return None
         return last
-
-    def fit_to(
-        self,
-        judgements: Judgements,
-        *,
-        start: Metric | None = None,
-        columns: Columns | None = None,
-        groups: Any = None,
-        checkpoint: Checkpoint | None = None,
-        limits: dict[str, Any] | None = None,
-    ) -> Self:
-        """Learn from validated judgements, without warnings; `limits` are settings that are not parameters."""
-        settings = Settings.of(self, **(limits or {}))
-        self.fit_ = fitting.fit(
-            judgements, settings, start=start, columns=columns, groups=groups, checkpoint=checkpoint
-        )
-        self.n_features_in_ = judgements.n_columns
-        if columns is not None and columns.names_in_data is not None:
-            self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
-        return self
 
     def learn(self, judgements: Judgements) -> Fit:
         """Return the fit to validated judgements, without storing it."""
@@ -288,8 +243,10 @@ class MetricLearner(
         return {}
 
     def _read(self, X: Any, y: Any, sample_weight: Any, **judged: Any) -> Judgements:
-        """Validate judgements, called by a method that the user calls."""
-        return read_judgements(self, X, y, sample_weight, **self._meaning, **judged, stacklevel=5)
+        """Validate judgements, called by a method that the user calls; those in partitions stay there."""
+        if not is_partitioned(X):
+            return Judgements.read(self, X, y, sample_weight, **self._meaning, **judged, stacklevel=6)
+        return PartitionedJudgements.load(self, X, y, sample_weight, **self._meaning, **judged, stacklevel=6)
 
     @property
     def metric_(self) -> Metric:
@@ -407,12 +364,14 @@ class MetricLearner(
     def decision_function(self, X: Any, annotator: Any = None) -> FloatArray:
         """Return a score for each pair that is positive if the last of `classes_` is predicted.
 
-        This is the margin z'Mz - tau or, if `far_label` sorts first, minus the margin.
+        This is the margin z'Mz - tau or, if `far_label` sorts first, minus the margin.  Of levels it is the squared
+        distance, to compare with `thresholds_`, and of comparisons the squared distance of the second leg less that of
+        the first.
 
         Parameters
         ----------
         X
-            Pairs, as for `fit`.
+            Pairs or comparisons, as for `fit`.
         annotator : id, or array of n ids, optional
             Whose judgements to predict: those of one annotator of the fit, or of one for each pair.  By default
             those of a typical annotator.
@@ -423,7 +382,10 @@ class MetricLearner(
 
     @lazy_on_dask
     def predict(self, X: Any, annotator: Any = None) -> NDArray[Any]:
-        """Return the more probable label of each pair; `annotator` is as for `decision_function`."""
+        """Return the most probable label of each pair; `annotator` is as for `decision_function`.
+
+        That of comparisons is +1 where the first leg is the shorter one, as the points are given, and -1 elsewhere.
+        """
         answers = _answers(self, X, annotator)
         labels: NDArray[Any] = self.classes_[1 - answers if _far_is_first(self.fit_) else answers]
         return labels
@@ -466,15 +428,23 @@ class MetricLearner(
         For comparisons, this is the share that the metric agrees with.
         """
         if is_partitioned(X):
-            partitions = partitions_of(X, y, sample_weight)
-            tasks = mapped_partitions(partitions, partial(_count_right, _checked(self, X)))
-            right, total = np.sum(engine_for(partitions.client).compute(tasks), axis=0)
+            compares = self._fitted().kind is Kind.COMPARISONS
+            partitions = partitions_of(X, y, sample_weight, compares=compares)
+            tasks = mapped_partitions(partitions, partial(_count_right, _checked(self, partitions)))
+            right, total = np.sum(cluster_for(partitions.client).compute(tasks), axis=0)
+            if total == 0.0:
+                raise ValueError(ALL_WEIGHTS_ARE_ZERO)
             return float(right / total)
+        given, are_right = self._are_right(X, y, sample_weight)
+        return given.mean(are_right)
+
+    def _are_right(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Judgements, BoolArray]:
+        """Read judgements, and return whether the prediction of each is right."""
         if self._fitted().kind is Kind.COMPARISONS:
             given = self.fit_.read(X, y, sample_weight)
         else:
             given = Judgements.read(self, X, y, sample_weight, sides=self.fit_.sides)
-        return given.mean(_answers(self, X) == given.codes)  # as given: a frame has names of columns
+        return given, _answers(self, X) == given.codes  # as given: a frame has names of columns
 
     def pair_score(self, X: Any) -> FloatArray:
         """Return minus the distance of each pair: larger is closer, as in metric-learn."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, Self
 
-from closefar.arrays import FloatArray
-from closefar.fitting import CalibratedThreshold, calibrate_threshold
-from closefar.judgements import Judgements
+from closefar.fitting import CalibratedThreshold, Settings, calibrate_threshold, fit
+from closefar.judgements import Judgements, PartitionedJudgements, is_partitioned
 from closefar.learners.base import MetricLearner, store_parameters
 from closefar.model import Metric
 from closefar.noise import Noise
@@ -38,9 +37,9 @@ class PairLearner(MetricLearner):
             Differences x - y (or points, measured from the origin), or pairs of points: NumPy
             arrays and memory maps, data frames, arrays of other libraries (torch, array-api-strict),
             which are used without conversion, pairs by index (`closefar.Tuples`), pairs in a file
-            (`closefar.open_pairs`), or a row source (`closefar.rows.BlockRows`).  Dask arrays and frames, and
-            pairs opened on a cluster, stay where they are: the current client of Dask computes with them or,
-            without one, this process.
+            (`closefar.open_pairs`), or a row source (`closefar.rows.BlockRows`).  Dask arrays and frames,
+            pairs by a dask index, and pairs opened on a cluster stay where they are: the current client of Dask
+            computes with them or, without one, this process.
         y : array of n labels
             Close or far, as two distinct values.  For `OrdinalMetricLearner`, levels: numbers, an ordered categorical
             of pandas, or words in the order of the parameter `levels`; each level must have been used.  Opened pairs
@@ -52,11 +51,12 @@ class PairLearner(MetricLearner):
             default points that pairs share are detected in (n, 2, d) data and in the index of `Tuples`.
         annotators : array of n ids, optional
             Who judged each pair.  Each annotator then has a strictness of their own, see `annotators_`.  A pair may
-            be judged by several.
+            be judged by several.  Beside pairs of Dask these, labels and weights may be dask arrays or in memory.
         comparisons : tuple (comparisons, y), array or Tuples, optional
             Triplets (n, 3, d) or quadruplets (n, 4, d) to learn from together with the pairs, as for
             `ComparisonMetricLearner.fit`, with +1 or -1 for each where some are reversed and, as a third
-            element, their weights.
+            element, their weights.  They are of the array library of the pairs; beside pairs of Dask they may be in
+            memory.
         comparison_noise : float or "estimate", default=1.0
             The noise of the comparisons relative to that of the pairs; "estimate" maximises the profile likelihood,
             see `comparison_noise_`.
@@ -71,9 +71,14 @@ class PairLearner(MetricLearner):
             Seconds, from when the pairs are validated, after which the fit ends with what it has, and the outcome is
             "unfinished".  There is always a metric, so finding coordinates and the first step may take longer.
         """
-        judged = {"annotators": annotators, "comparisons": comparisons}
-        rest = {"groups": groups, "feature_names": feature_names, "checkpoint": checkpoint, "max_time": max_time}
-        return self._fit(X, y, sample_weight, judged=judged, comparison_noise=comparison_noise, **rest)
+        given = X, y, sample_weight
+        judged: dict[str, Any] = {"annotators": annotators, "comparisons": comparisons}
+        judged |= {"groups": groups, "feature_names": feature_names, "checkpoint": checkpoint}
+        with self._reading("pairs", *given, **judged) as (judgements, rest):
+            settings = Settings.of(self, comparison_noise=comparison_noise, max_time=max_time)
+            self.fit_ = fit(judgements, settings, **rest)
+        self.fit_.warn(stacklevel=2)
+        return self
 
 
 class LinearMetricLearner(PairLearner):
@@ -123,9 +128,9 @@ class LinearMetricLearner(PairLearner):
     far_label : label, optional
         The label that means far.  By default the one that sorts last: 1 of {0, 1} and of
         {-1, 1}, True, "far".
-    solver : {"auto", "newton", "lowrank", "fista", "factor"}, default="auto"
-        "newton" suits few columns, "lowrank" many, "fista" many columns of very many pairs; "factor" is a
-        nonconvex L-BFGS.
+    solver : {"auto", "newton", "lowrank", "sampled"}, default="auto"
+        "newton" suits few columns, "lowrank" many, "sampled" many columns of very many pairs.  "auto" chooses by the
+        numbers of columns and pairs, and by where the pairs are.
     tol : float, default=1e-6
         Stop once the proven gap of the objective to its minimum is below this.
     max_iter : int, default=1000
@@ -299,13 +304,6 @@ annotators_, comparison_noise_, fit_statistics_, fit_
     def _meaning(self) -> dict[str, Any]:
         return {"levels": self.levels, "is_graded": True}
 
-    def decision_function(self, X: Any, annotator: Any = None) -> Any:
-        """Return the squared distance of each pair, to compare with `thresholds_`.
-
-        The strictness of an annotator, if one is named, is subtracted from it; `annotator` is as for `predict`.
-        """
-        return super().decision_function(X, annotator)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = True
@@ -392,7 +390,7 @@ fit_statistics_, fit_
         ----------
         X : array of shape (n, 3, d) or (n, 4, d), or Tuples
             Triplets or quadruplets of points, in an array or by index (`closefar.Tuples` with three or four
-            columns).
+            columns); dask arrays, and a dask index, stay where they are.
         y : array of n numbers +1 or -1, optional
             Whether each comparison is as its points are given (+1), or reversed (-1); by default all are as given.
         sample_weight : array of n numbers >= 0, optional
@@ -402,8 +400,12 @@ fit_statistics_, fit_
         feature_names, checkpoint, max_time
             As for `LinearMetricLearner.fit`.
         """
-        rest = {"groups": groups, "feature_names": feature_names, "checkpoint": checkpoint, "max_time": max_time}
-        return self._fit(X, y, sample_weight, noun="comparisons", **rest)
+        given = X, y, sample_weight
+        judged: dict[str, Any] = {"groups": groups, "feature_names": feature_names, "checkpoint": checkpoint}
+        with self._reading("comparisons", *given, **judged) as (judgements, rest):
+            self.fit_ = fit(judgements, Settings.of(self, max_time=max_time), **rest)
+        self.fit_.warn(stacklevel=2)
+        return self
 
     def _read(self, X: Any, y: Any, sample_weight: Any, **judged: Any) -> Judgements:
         for given in [name for name, value in judged.items() if value is not None]:
@@ -411,22 +413,9 @@ fit_statistics_, fit_
                 f"{given} belong to pairs, not to comparisons; got {given} for a ComparisonMetricLearner. Leave them "
                 "out, or fit pairs with a LinearMetricLearner."
             )
+        if is_partitioned(X):
+            return PartitionedJudgements.load(self, X, y, sample_weight, compares=True)
         return Judgements.read_comparisons(self, X, y, sample_weight, fitting=True)
-
-    def predict(self, X: Any) -> Any:
-        """Return +1 for each comparison whose first leg is the shorter one, as its points are given, and -1 for others.
-
-        `X` has triplets or quadruplets, as for `fit`.
-        """
-        return super().predict(X)
-
-    def predict_proba(self, X: Any) -> FloatArray:
-        """Return the probabilities of the answers -1 and +1 to each comparison."""
-        return super().predict_proba(X)
-
-    def decision_function(self, X: Any) -> FloatArray:
-        """Return the squared distance of the second leg of each comparison less that of the first."""
-        return super().decision_function(X)
 
     def calibrate_threshold(
         self, pairs: Any, labels: Any, sample_weight: Any = None, far_label: Any = None

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from closefar.judgements import Columns, Judgements, Kind, Sides
     from closefar.learners.base import MetricLearner
 
-_WORDS = ("close", "far")
-
 # The roles of columns that a model remembers, as of `Source`.
 _COLUMNS = ("id", "left", "right", "label", "weight", "group", "annotator", "answer")
 _ROLES: dict[str, Any] = dict.fromkeys(_COLUMNS, str | None) | {
@@ -75,6 +73,7 @@ class Model:
         from closefar.fitting import Fit
 
         fit = Fit.of(learner)
+        beside = {"plain": None if fit.baseline is None else fit.baseline.metric, "prior": fit.settings.prior}
         classes = () if not fit.metric.thresholds else fit.sides.classes.tolist()
         if classes and not fit.sides.is_graded:
             classes = (fit.sides.close, fit.sides.far)
@@ -85,24 +84,14 @@ class Model:
             names={name: getattr(source, name) or None for name in _ROLES},
             is_single=table.is_single,
             fit=_stored(fit, _fingerprint(table)),
-            beside=_metrics_beside(fit),
+            beside={name: metric for name, metric in beside.items() if isinstance(metric, Metric)},
         )
 
     def to_bytes(self) -> bytes:
         """Return the content of the model file."""
         arrays, header = contents_of(self.metric, self.beside)
-        return encode(
-            arrays,
-            {
-                **header,
-                "classes": list(self.classes),
-                "encoding": self.encoding.to_json(),
-                "names": self.names,
-                "is_single": self.is_single,
-                "fit": self.fit,
-                **({} if self.truncated is None else {"truncated": self.truncated}),
-            },
-        )
+        header |= {name: getattr(self, name) for name in ("classes", "names", "is_single", "fit", "truncated")}
+        return encode(arrays, {**header, "encoding": self.encoding.to_json()})
 
     @classmethod
     def load(cls, path: str | Path) -> Model:
@@ -192,10 +181,8 @@ class Model:
         table = None if self._facts is None else self._facts.get("annotators")
         if table is None:
             return {}
-        names, rates = table["names"], table["flip_rates"] or [None] * len(table["names"])
-        return {
-            name: (strictness, rate) for name, strictness, rate in zip(names, table["strictness"], rates, strict=True)
-        }
+        rates = table["flip_rates"] or [None] * len(table["names"])
+        return dict(zip(table["names"], zip(table["strictness"], rates, strict=True), strict=True))
 
     def annotator(self, name: str) -> tuple[float, float | None]:
         """The strictness and the flip rate of a known annotator."""
@@ -237,10 +224,9 @@ class Model:
 
     def fit_on(self, table: Pairs) -> Fit:
         """Return the fit, with these pairs if they are its training pairs; for a metric alone, its figures on them."""
-        is_known = self.is_fitted_to(table)
-        if self.fit is not None:
-            return self._fit(self.fit, table if is_known else None)
-        return _metric_alone(self, table, is_known=is_known)
+        if self.fit is None:
+            return _metric_alone(self, table)
+        return self._fit(self.fit, table if self.is_fitted_to(table) else None)
 
     @property
     def _facts(self) -> dict[str, Any] | None:
@@ -248,23 +234,46 @@ class Model:
         return self.truncated["fit"] if self.fit is None and self.truncated is not None else self.fit
 
     def _fit(self, facts: dict[str, Any], training: Pairs | None = None) -> Fit:
+        """Build the fit of the metric, without the pairs that it was fitted to unless they are given."""
+        from closefar.fitting import Fit, Settings
+        from closefar.learners.linear import LinearMetricLearner
         from closefar.questions import describe_fit
 
         try:
-            fit = _restored_fit(self.metric, self.classes, facts, self.beside)
+            kinds = get_type_hints(Fit)
+            stored = {name: _restored(kinds[name], facts[name], name) for name in _FACTS}
+            check(len(stored["statistics"].column_scales) == len(self.metric.factor), "column_scales")
+            check(set(facts["parameters"]) <= set(LinearMetricLearner().get_params()), "parameters")
+            given, known = (_objects(facts[name], self.beside) for name in ("parameters", "known"))
+            known["shifts"] = tuple(known["shifts"])
+            numbers = (known["alpha"], known["scale"], *known["shifts"])
+            check(all(isinstance(each, int | float) for each in numbers), "known")
+            learner = _learner_of(stored["kind"], given, self.classes)
+            settings = Settings.of(learner, **{name: known[name] for name in _OF_FIT})
+            if stored["baseline"] is not None:
+                stored["baseline"] = replace(stored["baseline"], metric=self.beside.get("plain"))
+            sides, columns = _labels_and_columns(self)
+            fit = Fit(
+                **stored,
+                settings=settings,
+                known=settings.but(**{name: known[name] for name in _CHOSEN}),
+                metric=self.metric,
+                history=(),
+                sides=sides,
+                columns=columns,
+                judgements=None,
+            )
             describe_fit(fit)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelFileError(f"the model file does not describe a fit ({error}). Fit it again.") from error
-        if training is None:
-            return fit
-        return replace(fit, judgements=_judgements_for(fit.columns, fit.sides, training))
+        return fit if training is None else replace(fit, judgements=_judgements_for(columns, sides, training))
 
 
 def _words_of(metric: Metric) -> tuple[str, ...]:
     """The words for the labels of a metric that was saved without any."""
-    if len(metric.thresholds) < 2:
-        return _WORDS if metric.thresholds else ()
-    return tuple(map(str, range(metric.n_levels)))
+    if len(metric.thresholds) == 1:
+        return ("close", "far")
+    return tuple(map(str, range(metric.n_levels))) if metric.thresholds else ()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -321,12 +330,8 @@ def _stored(fit: Fit, fingerprint: str) -> dict[str, Any]:
         {
             **{name: getattr(fit, name) for name in _FACTS},
             "baseline": None if fit.baseline is None else replace(fit.baseline, metric=None),
-            "parameters": {
-                **fit.settings.parameters,
-                "device": None,
-                "far_label": fit.sides.far,
-                **_named(fit.settings),
-            },
+            "parameters": {**fit.settings.parameters, "device": None, "far_label": fit.sides.far}
+            | _named(fit.settings),
             "known": {name: getattr(fit.known, name) for name in (*_CHOSEN, *_OF_FIT)} | _named(fit.known),
             "fingerprint": fingerprint,
             "summary": command_words(describe_fit(fit)),
@@ -336,66 +341,30 @@ def _stored(fit: Fit, fingerprint: str) -> dict[str, Any]:
     return facts
 
 
-def _metrics_beside(fit: Fit) -> dict[str, Metric]:
-    """The plain distance, and what M was shrunk to, where it is a metric."""
-    plain_distance = None if fit.baseline is None else fit.baseline.metric
-    prior = fit.settings.prior
-    found = {"plain": plain_distance, "prior": prior if isinstance(prior, Metric) else None}
-    return {name: metric for name, metric in found.items() if metric is not None}
-
-
-def _restored_fit(metric: Metric, classes: tuple[str, ...], facts: dict[str, Any], beside: dict[str, Metric]) -> Fit:
-    """Build the fit of a metric, without the pairs that it was fitted to; `beside` are other metrics of its file."""
-    from closefar.fitting import Fit, Settings
+def _labels_and_columns(model: Model) -> tuple[Sides, Columns]:
     from closefar.judgements import Columns, Sides
-    from closefar.learners.linear import LinearMetricLearner
 
-    kinds = get_type_hints(Fit)
-    stored = {name: _restored(kinds[name], facts[name], name) for name in _FACTS}
-    check(len(stored["statistics"].column_scales) == len(metric.factor), "column_scales")
-    check(set(facts["parameters"]) <= set(LinearMetricLearner().get_params()), "parameters")
-    given, known = _objects(facts["parameters"], beside), _objects(facts["known"], beside)
-    check(all(isinstance(each, int | float) for each in (known["alpha"], known["scale"], *known["shifts"])), "known")
-    known["shifts"] = tuple(known["shifts"])
-    settings = Settings.of(_learner_of(stored["kind"], given, classes), **{name: known[name] for name in _OF_FIT})
-    if stored["baseline"] is not None:
-        stored["baseline"] = replace(stored["baseline"], metric=beside.get("plain"))
-    return Fit(
-        **stored,
-        settings=settings,
-        known=settings.but(**{name: known[name] for name in _CHOSEN}),
-        metric=metric,
-        history=(),
-        sides=Sides.in_order(classes),
-        columns=Columns(len(metric.factor), metric.feature_names),
-        judgements=None,
-    )
+    return Sides.in_order(model.classes), Columns(len(model.metric.factor), model.metric.feature_names)
 
 
-def _metric_alone(model: Model, table: Pairs, *, is_known: bool) -> Fit:
-    """Build a fit for a metric that was truncated, or stored without its fit, from labelled pairs.
-
-    `is_known` says whether these are the pairs of the fit before truncation.
-    """
+def _metric_alone(model: Model, table: Pairs) -> Fit:
+    """Build a fit for a metric that was truncated, or stored without its fit, from labelled pairs."""
     from closefar.fitting import Fit, Scorer, Settings, count_parameters, measured_statistics
-    from closefar.judgements import Columns, Sides
     from closefar.rows import column_scales, rows_of
     from closefar.solve import Certificate, Outcome
 
-    metric, classes = model.metric, model.classes
+    metric, (sides, columns) = model.metric, _labels_and_columns(model)
     outcome = Outcome.UNKNOWN if model.truncated is None else Outcome.TRUNCATED
     before = None if model._facts is None else model._fit(model._facts)
-    sides, columns = Sides.in_order(classes), Columns(len(metric.factor), metric.feature_names)
     given = replace(_judgements_for(columns, sides, table), annotators=None, comparisons=None).counted()
     has_origin, squared, scorer = metric.origin is not None, metric.measure(given.data), Scorer(metric)
     if before is None:
         parameters = {"noise": metric.noise, "alpha": 0.0, "fit_origin": has_origin, "flip_rate": metric.flip_rate}
-        settings = known = Settings.of(_learner_of(given.kind, parameters, classes))
+        settings = known = Settings.of(_learner_of(given.kind, parameters, model.classes))
         scales = column_scales(rows_of(given.data), given.shares, centred=has_origin)
     else:
         settings, known, scales = before.settings, before.known, np.array(before.statistics.column_scales)
-    n_thresholds = len(metric.thresholds)
-    n_parameters = count_parameters(len(metric.factor), metric.rank or None, n_thresholds=n_thresholds)
+    n_parameters = count_parameters(len(metric.factor), metric.rank or None, n_thresholds=len(metric.thresholds))
     return Fit(
         settings=settings,
         known=known,
@@ -404,7 +373,7 @@ def _metric_alone(model: Model, table: Pairs, *, is_known: bool) -> Fit:
         history=(),
         n_iter=0,
         statistics=measured_statistics(given, squared, scorer, scales, n_parameters),
-        problems=(_SEEN_BEFORE,) if is_known else (),
+        problems=(_SEEN_BEFORE,) if model.is_fitted_to(table) else (),
         rank=metric.rank,
         sides=sides,
         columns=columns,
@@ -447,12 +416,9 @@ def _named(settings: Settings) -> dict[str, Any]:
 
 def _objects(values: dict[str, Any], beside: dict[str, Metric]) -> dict[str, Any]:
     """Settings from a file, with the objects that it names."""
-    found = dict(values)
-    if isinstance(found["flip_rate"], list):
-        found["flip_rate"] = tuple(found["flip_rate"])
-    if found["prior"] == "metric":
-        found["prior"] = beside["prior"]
-    return found
+    rate, prior = values["flip_rate"], values["prior"]
+    rate = tuple(rate) if isinstance(rate, list) else rate
+    return {**values, "flip_rate": rate, "prior": beside["prior"] if prior == "metric" else prior}
 
 
 def _restored(kind: Any, value: Any, name: str) -> Any:
