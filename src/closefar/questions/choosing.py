@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -15,20 +14,11 @@ from sklearn.utils import check_random_state
 
 from closefar import packed
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_foreign, is_indexed, take_rows, to_numpy
-from closefar.fitting import Fit, Fitted, Scorer, refit
+from closefar.fitting import Fit, Fitted, refit
 from closefar.judgements import Judgements, Kind, check_comparisons, check_pairs, sample_rows
-from closefar.model.thresholds import level_flips
 from closefar.noise import FlipRate, Noise
-from closefar.questions.likelihood import (
-    LabelLikelihood,
-    Outcomes,
-    annotator_rates,
-    by_legs,
-    level_information,
-    table_of,
-)
+from closefar.questions.likelihood import LabelLikelihood, Moves, answer_terms, by_legs
 from closefar.rows import (
-    BlockRows,
     Coordinates,
     LegRows,
     Rows,
@@ -67,25 +57,13 @@ class AnswerModel:
     flip_rate: FlipRate
     n_levels: int = 2
 
-    @property
-    def _flips(self) -> tuple[Any, float]:
-        """The probability of each answer whatever the margin, and the share of answers that depend on it."""
-        if isinstance(self.flip_rate, tuple):
-            return np.array(self.flip_rate[::-1]), 1.0 - sum(self.flip_rate)
-        return level_flips(self.flip_rate, self.n_levels)
-
     def probabilities(self, margins: FloatArray) -> FloatArray:
         """The probability of each answer, (..., K), from the margins, (..., K - 1), the lowest threshold's first.
 
         Draws of thresholds may be out of order, which leaves nothing between them.
         """
-        ends = np.ones((*margins.shape[:-1], 1))
-        above = -np.diff(self.noise.cdf(margins), axis=-1, prepend=ends, append=0.0 * ends)
-        below = np.diff(self.noise.cdf(-margins), axis=-1, prepend=0.0 * ends, append=ends)
-        middle = margins[..., :-1] + margins[..., 1:]
-        is_near = np.concatenate([ends, middle, -ends], axis=-1) > 0.0  # where a difference of ones would be inexact
-        each, rest = self._flips
-        return np.asarray(each + rest * np.maximum(np.where(is_near, below, above), 0.0))
+        losses = [answer_terms(self.noise, margins, self.flip_rate, code, 0).loss for code in range(self.n_levels)]
+        return np.asarray(np.exp(-np.stack(losses, axis=-1)))
 
     def entropies(self, margins: FloatArray) -> FloatArray:
         """The entropy of the answer at known margins, in nats."""
@@ -93,7 +71,14 @@ class AnswerModel:
 
     def fisher(self, margins: FloatArray) -> FloatArray:
         """The Fisher information of the answer about the margins, (..., K - 1, K - 1)."""
-        return level_information(self._flips[1] * self.noise.pdf(margins), self.probabilities(margins))
+        found = np.zeros((*margins.shape, margins.shape[-1]))
+        for code in range(self.n_levels):
+            terms, slopes = answer_terms(self.noise, margins, self.flip_rate, code, 1), np.zeros(margins.shape)
+            for threshold, slope in ((code - 1, terms.low), (code, terms.up)):
+                if 0 <= threshold < self.n_levels - 1:
+                    slopes[..., threshold] = slope
+            found += np.exp(-terms.loss)[..., None, None] * slopes[..., :, None] * slopes[..., None, :]
+        return found
 
     def gains(self, means: FloatArray, covariances: FloatArray) -> FloatArray:
         """The mutual information of answer and margins, H(E p) - E H(p), for means (n, K - 1) and their covariances."""
@@ -170,8 +155,7 @@ def training_of(fit: Fit) -> Judgements:
             "choose_pairs needs the judgements that the learner was fitted to; this learner was copied or loaded "
             "without them. Fit it again."
         )
-    found = fit.training().weighted(fit.settings.class_weight).counted()
-    return found.with_data(in_numpy(found.data))
+    return fit.training().weighted(fit.settings.class_weight).counted().in_numpy()
 
 
 def fit_with_prior(fit: Fit, judgements: Judgements) -> Fit:
@@ -183,13 +167,6 @@ def fit_with_prior(fit: Fit, judgements: Judgements) -> Fit:
         alpha="auto", flip_rate=flip_rate, class_weight=None, tol=_PENALISED_TOL, max_time=None, device=None
     )
     return replace(refit(judgements, settings), columns=fit.columns, judgements=judgements)
-
-
-def in_numpy(data: Array) -> Array:
-    """Data of any library in NumPy."""
-    if is_indexed(data) and is_foreign(data.points):
-        return data.with_arrays(to_numpy(data.points), to_numpy(data.index))
-    return to_numpy(data) if is_foreign(data) else data
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -241,7 +218,6 @@ def oriented(basis: FloatArray, values: FloatArray, fourth: FloatArray) -> Float
 
 
 _MOST_COORDINATES = 60  # that M may move in: the covariance has 1,830 lines
-_DERIVATIVE_STEP = 1e-4  # in standard deviations of the noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,9 +229,8 @@ class Posterior:
 
     Attributes
     ----------
-    basis : array of shape (d, k)
-    eigenvalues : array of shape (k,)
-        The mean of M.
+    moves : Moves
+        All those of M in these coordinates, with its mean.
     cuts : array
         The mean thresholds of the candidates' margins; comparisons have none.
     covariance : array
@@ -263,8 +238,7 @@ class Posterior:
         The mean of M in the units of the data, all coordinates included.
     """
 
-    basis: FloatArray
-    eigenvalues: FloatArray
+    moves: Moves
     cuts: FloatArray
     covariance: FloatArray
     factor: FloatArray
@@ -273,130 +247,72 @@ class Posterior:
     def of(cls, fit: Fit, candidates: Rows, coordinates: Coordinates) -> Posterior:
         """What the judgements of a fit say of the margins of candidates, for M in the cone."""
         found = cls.around(fit, candidates, coordinates)
-        d, n = found.size, packed.packed_size(found.size)
+        d, n = found.moves.size, len(found.moves)
         if coordinates.transform.shape[1] > d:  # what is not here may matter
             return found
-        mean, covariance = moments_in_cone(packed.join(np.diag(found.eigenvalues), found.cuts), found.covariance, d)
+        mean, covariance = moments_in_cone(np.append(found.moves.matrix, found.cuts), found.covariance, d)
         values, vectors = np.linalg.eigh(packed.unpack(mean[:n], d))
         turn = np.eye(len(mean))
         turn[:n, :n] = packed.packed_rotation(vectors[:, ::-1])
-        basis, eigenvalues = found.basis @ vectors[:, ::-1], np.maximum(values[::-1], 0.0)
-        return cls(basis, eigenvalues, mean[n:], turn.T @ covariance @ turn, basis * np.sqrt(eigenvalues))
+        basis, eigenvalues = found.moves.basis @ vectors[:, ::-1], np.maximum(values[::-1], 0.0)
+        moves, factor = Moves.within(basis, eigenvalues), basis * np.sqrt(eigenvalues)
+        return cls(moves, mean[n:], turn.T @ covariance @ turn, factor)
 
     @classmethod
     def around(cls, fit: Fit, candidates: Rows, coordinates: Coordinates) -> Posterior:
         """The normal distribution around a fit (Laplace), in which M may leave the cone."""
-        judgements = training_of(fit)
-        cuts = np.zeros(0) if isinstance(candidates, LegRows) else np.array(fit.metric.thresholds)
-        basis, values = _basis(fit, judgements, coordinates)
-        information = _information(fit, judgements, basis)
-        precision = information + np.diag(_prior(fit, values, judgements))
-        n = packed.packed_size(len(values)) + len(cuts)
-        covariance = np.asarray(np.linalg.inv(precision)[:n, :n], dtype=np.float64)
-        return cls(basis, values, cuts, covariance, fit.metric.factor)
+        judgements, metric = training_of(fit), fit.metric
+        likelihood, rest = LabelLikelihood.of(fit, judgements, Moves.within(coordinates.transform[:, :0]))
+        legs, factor = likelihood.rows.legs, coordinates.from_units(metric.factor)
+        if factor is None:
+            factor = factor_in_rows(legs.in_coordinates(coordinates), legs, _equal_shares(legs), metric.factor)
+        vectors, lengths, _ = np.linalg.svd(factor, full_matrices=True)
+        values, basis = np.append(lengths**2, np.zeros(len(vectors) - len(lengths))), coordinates.transform @ vectors
+        # Squared distances are those of the fit, also along what is not in the basis.
+        likelihood = replace(likelihood, beyond=np.asarray(likelihood.rows.squared_distances(metric.factor)))
+        if len(values) > _MOST_COORDINATES:
+            terms = likelihood.terms(rest)
+            gradient = likelihood.rows.outer(-likelihood.shares * (terms.low + terms.up))
+            # The coordinates along which M is largest, then those in which it is most likely to grow.
+            rank = min(int(np.count_nonzero(values > 0.0)), _MOST_COORDINATES)
+            null, values = basis[:, rank:], values[:_MOST_COORDINATES]
+            growing = np.linalg.eigh(null.T @ gradient @ null)[1][:, : _MOST_COORDINATES - rank]
+            basis = np.hstack([basis[:, :rank], null @ growing])
+        else:
+            # The sum of |y|^2 y y' over the legs of the judgements.
+            fourth = legs.outer(np.asarray(legs.forms(basis @ basis.T)))
+            basis = oriented(basis, values, basis.T @ fourth @ basis)
+        moves = Moves.within(basis, values)
+        likelihood = replace(likelihood, moves=moves)
+        information = likelihood.fisher(np.append(np.zeros(len(moves)), rest), likelihood.shares)
+        # Entries of M are about as large as those of the fit, and thresholds as the error of a squared distance.
+        d = len(values)
+        width = np.sqrt(np.sum(values**2) / len(moves)) or metric.noise.std / d
+        prior = np.zeros(len(information))
+        prior[: len(moves)], prior[likelihood.cuts] = width**-2.0, 1.0 / (width**2 * d * (d + 2.0))
+        cuts = np.array(() if isinstance(candidates, LegRows) else metric.thresholds)
+        n = len(moves) + len(cuts)
+        covariance = np.linalg.inv(judgements.total_weight * information + np.diag(prior))[:n, :n]
+        return cls(moves, cuts, np.asarray(covariance, dtype=np.float64), metric.factor)
 
     def margins(self, rows: Rows) -> FloatArray:
         """The mean margin of each candidate from each threshold; comparisons have one margin."""
-        forms = np.asarray(rows.squared_distances(self.factor))
-        return forms[:, None] - (self.cuts if len(self.cuts) else 0.0)
+        return margins_of(rows, self.factor, self.cuts)
 
-    @property
-    def size(self) -> int:
-        return len(self.eigenvalues)
 
-    def gradients(self, rows: Rows) -> Iterator[tuple[slice, FloatArray]]:
-        """The derivative of the form of each row in packed M, block by block."""
-        return by_legs(rows, lambda block: packed.form_gradients(block.T @ self.basis))
+def margins_of(rows: Rows, factor: FloatArray, cuts: FloatArray) -> FloatArray:
+    """The squared distances less each threshold, if there are any."""
+    return np.asarray(rows.squared_distances(factor))[:, None] - (cuts if len(cuts) else 0.0)
 
 
 def common_coordinates(judgements: Judgements, candidates: Rows) -> Coordinates:
     """Coordinates in which the differences of judgements and candidates together have unit second moment."""
-    legs, shares = _all_legs(judgements, candidates)
-    return find_coordinates(legs, shares, finds_null=False)
+    legs = StackedRows(judged_rows(judgements).legs, candidates.legs)
+    return find_coordinates(legs, _equal_shares(legs), finds_null=False)
 
 
-def _all_legs(judgements: Judgements, *others: Rows) -> tuple[StackedRows, Array]:
-    """The legs of judgements, and of others, with equal shares."""
-    legs = StackedRows(*(_legs(rows_of(part.data)) for part in _parts(judgements)), *map(_legs, others))
-    return legs, legs.row_array(np.broadcast_to(1.0 / legs.n_rows, legs.n_rows))
-
-
-def _basis(fit: Fit, judgements: Judgements, coordinates: Coordinates) -> tuple[FloatArray, FloatArray]:
-    """The columns of the map to coordinates in which M is diagonal, and its eigenvalues there, largest first."""
-    factor = coordinates.from_units(fit.metric.factor)
-    if factor is None:
-        legs, shares = _all_legs(judgements)
-        factor = factor_in_rows(legs.in_coordinates(coordinates), legs, shares, fit.metric.factor)
-    vectors, lengths, _ = np.linalg.svd(factor, full_matrices=True)
-    values = np.append(lengths**2, np.zeros(len(vectors) - len(lengths)))
-    basis = coordinates.transform @ vectors
-    if len(values) > _MOST_COORDINATES:
-        return _leading(fit, judgements, basis, values)
-    return oriented(basis, values, _fourth_moments(judgements, basis)), values
-
-
-def _fourth_moments(judgements: Judgements, basis: FloatArray) -> FloatArray:
-    """The sum of |y|^2 y y' over the legs of the judgements."""
-    total = np.zeros((basis.shape[1],) * 2)
-    for part in _parts(judgements):
-        legs = _legs(rows_of(part.data))
-        lengths = legs.row_array(np.asarray(legs.quadratic_forms(basis @ basis.T)))
-        total += basis.T @ legs.outer(lengths) @ basis
-    return total
-
-
-def _leading(fit: Fit, judgements: Judgements, basis: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Some of many coordinates: those along which M is largest, then those in which it is most likely to grow."""
-    rank = min(int(np.count_nonzero(values > 0.0)), _MOST_COORDINATES)
-    null = basis[:, rank:]
-    gradient = np.zeros((null.shape[1],) * 2)
-    step = _DERIVATIVE_STEP * fit.metric.noise.std
-    for part in _parts(judgements):
-        squared = fit.metric.measure(part.data)
-        above, below = (Scorer.of(fit).score(part, squared + change).losses for change in (step, -step))
-        gradient += null.T @ rows_of(part.data).outer(part.weights * (above - below)) @ null
-    directions = np.linalg.eigh(gradient)[1][:, : _MOST_COORDINATES - rank]
-    return np.hstack([basis[:, :rank], null @ directions]), values[:_MOST_COORDINATES]
-
-
-def _parts(judgements: Judgements) -> list[Judgements]:
-    """Pairs, and the comparisons that are fitted with them."""
-    return [judgements] if judgements.comparisons is None else [judgements, judgements.comparisons]
-
-
-def _legs(rows: Rows) -> BlockRows:
-    return rows.legs if isinstance(rows, LegRows) else rows
-
-
-def _information(fit: Fit, judgements: Judgements, basis: FloatArray) -> FloatArray:
-    """The Fisher information of the judgements about (packed M, thresholds, strictness of annotators)."""
-    rows, table = judged_rows(judgements, fit.relative_noise), table_of(fit, judgements)
-    rates = annotator_rates(fit, judgements)
-    likelihood = LabelLikelihood(
-        rows,
-        Outcomes.of(judgements),
-        judgements.all_weights,
-        fit.metric.noise,
-        fit.metric.flip_rate if rates is None else rates,
-        beyond=np.asarray(rows.squared_distances(fit.metric.factor)),  # also along what is not in the basis
-        gradients=lambda block: packed.form_gradients(block.T @ basis),
-        n_on_matrix=packed.packed_size(basis.shape[1]),
-    )
-    rest = np.append(fit.metric.thresholds, () if table is None else table.strictness)
-    return likelihood.fisher(np.append(np.zeros(likelihood.n_on_matrix), rest), likelihood.shares)
-
-
-def _prior(fit: Fit, values: FloatArray, judgements: Judgements) -> FloatArray:
-    """The precision of the prior of each parameter: entries of M are as large as those of the fit."""
-    d = len(values)
-    n_matrix = packed.packed_size(d)
-    width = np.sqrt(np.sum(values**2) / n_matrix) or fit.metric.noise.std / d
-    typical = width * np.sqrt(d * (d + 2.0))  # the error of a squared distance
-    prior = [np.full(n_matrix, width**-2.0), np.full(len(fit.metric.thresholds), typical**-2.0)]
-    table = table_of(fit, judgements)
-    if table is not None:
-        prior.append(np.full(len(table), table.width**-2.0))
-    return np.concatenate(prior)
+def _equal_shares(rows: Rows) -> FloatArray:
+    return np.broadcast_to(1.0 / rows.n_rows, rows.n_rows)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -416,12 +332,12 @@ class _Known:
         self.means = means
         self._posterior, self._rows = posterior, rows
         self._covariance = posterior.covariance.copy()
-        n = packed.packed_size(posterior.size)
+        n = len(posterior.moves)
         of_matrix, with_cuts, of_cuts = self._covariance[:n, :n], self._covariance[:n, n:], self._covariance[n:, n:]
         self._n_matrix = n
         n_margins = means.shape[1]
         self.covariances = np.empty((len(means), n_margins, n_margins))
-        for where, along in posterior.gradients(rows):
+        for where, along in by_legs(rows, posterior.moves.gradients):
             variance = np.einsum("ij,ij->i", along @ of_matrix, along)
             self.covariances[where] = variance[:, None, None]
             if len(of_cuts):
@@ -430,7 +346,7 @@ class _Known:
 
     def along(self, which: int) -> FloatArray:
         """The derivatives of the margins of one candidate in all parameters."""
-        ((_, found),) = self._posterior.gradients(self._rows.take_rows(np.array([which])))
+        ((_, found),) = by_legs(self._rows.take_rows(np.array([which])), self._posterior.moves.gradients)
         n_cuts = len(self._covariance) - self._n_matrix
         on_cuts = -np.eye(n_cuts) if n_cuts else np.zeros((1, 0))
         return np.hstack([np.repeat(found, len(on_cuts), axis=0), on_cuts])
@@ -438,11 +354,11 @@ class _Known:
     def covariances_with(self, along: FloatArray) -> FloatArray:
         """The covariance of all margins with those of one candidate, (n, K - 1, K - 1)."""
         spread = self._covariance @ along.T
-        n, basis = self._n_matrix, self._posterior.basis
+        n, basis = self._n_matrix, self._posterior.moves.basis
         found = np.empty(self.covariances.shape)
         for k in range(found.shape[2]):
             matrix = basis @ packed.unpack(spread[:n, k], basis.shape[1]) @ basis.T
-            found[:, :, k] = self._rows.quadratic_forms(matrix)[:, None]
+            found[:, :, k] = self._rows.forms(matrix)[:, None]
             if len(spread) > n:
                 found[:, :, k] -= spread[n:, k]
         return found
@@ -574,13 +490,20 @@ def choose_pairs(
     fit = Fit.of(learner)
     data = _read(fit, candidates)
     n_candidates = int(data.shape[0])
-    n = _checked(n, n_candidates, method)
+    if method not in _METHODS:
+        raise ValueError(f"method must be one of {', '.join(map(repr, _METHODS))}; got {method!r}.")
+    if not isinstance(n, numbers.Integral) or isinstance(n, bool) or not 1 <= int(n) <= n_candidates:
+        raise ValueError(
+            f"n must be a whole number from 1 to the number of candidates, {n_candidates:,}; got {n!r}. Choose fewer, "
+            "or pass more candidates."
+        )
     if method == "random":
         return _largest(check_random_state(random_state).uniform(size=n_candidates), n, return_utilities)
     if method == "uncertainty":
         rows, answers = _asked(fit, data)
-        means = np.asarray(rows.squared_distances(fit.metric.factor))[:, None] - _cuts(fit, rows)
-        return _largest(answers.entropies(means), n, return_utilities, np.min(np.abs(means), axis=1))
+        cuts = () if isinstance(rows, LegRows) else fit.metric.thresholds
+        margins = margins_of(rows, fit.metric.factor, np.array(cuts))
+        return _largest(answers.entropies(margins), n, return_utilities, np.min(np.abs(margins), axis=1))
     judgements = training_of(fit)
     most = _MOST_SCREENED if fit.metric.n_levels <= 2 else _MOST_SCREENED_LEVELS
     kept = sample_rows(n_candidates, max(most, n))
@@ -606,37 +529,20 @@ def _read(fit: Fit, candidates: Any) -> Array:
         )
     shape = tuple(getattr(candidates, "shape", ()))
     are_compared = len(shape) == 3 and shape[1] in (3, 4)
-    if fit.kind is Kind.COMPARISONS or (are_compared and fit.comparison_noise is not None):
-        data = check_comparisons(fit.columns, candidates, fitting=False)
-    else:
-        data = check_pairs(fit.columns, candidates, fitting=False)
-    return in_numpy(data)
-
-
-def _checked(n: Any, n_candidates: int, method: Any) -> int:
-    if method not in _METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, _METHODS))}; got {method!r}.")
-    if not isinstance(n, numbers.Integral) or isinstance(n, bool) or not 1 <= int(n) <= n_candidates:
-        raise ValueError(
-            f"n must be a whole number from 1 to the number of candidates, {n_candidates:,}; got {n!r}. Choose fewer, "
-            "or pass more candidates."
-        )
-    return int(n)
+    learned_from_some = fit.kind is Kind.COMPARISONS or (are_compared and fit.comparison_noise is not None)
+    data = (check_comparisons if learned_from_some else check_pairs)(fit.columns, candidates, fitting=False)
+    if is_indexed(data) and is_foreign(data.points):
+        return data.with_arrays(to_numpy(data.points), to_numpy(data.index))
+    return to_numpy(data) if is_foreign(data) else data
 
 
 def _asked(fit: Fit, data: Array, least_rate: float = 0.0) -> tuple[Rows, AnswerModel]:
     """The rows of candidates, and what is answered, where at least this share of the answers is flipped."""
-    rows, metric = rows_of(data), fit.metric
-    rate = metric.compared_flip_rate if isinstance(rows, LegRows) else metric.flip_rate
+    rows, metric = rows_of(data).with_scale(1.0 / fit.relative_noise), fit.metric
+    is_compared = isinstance(rows, LegRows)
+    rate = metric.compared_flip_rate if is_compared else metric.flip_rate
     least = (max(rate[0], least_rate), max(rate[1], least_rate)) if isinstance(rate, tuple) else max(rate, least_rate)
-    if isinstance(rows, LegRows):
-        return rows.with_scale(1.0 / fit.relative_noise), AnswerModel(metric.noise, least)
-    return rows, AnswerModel(metric.noise, least, metric.n_levels)
-
-
-def _cuts(fit: Fit, rows: Rows) -> FloatArray:
-    """What margins are measured from: nothing, of comparisons."""
-    return np.zeros(1) if isinstance(rows, LegRows) else np.array(fit.metric.thresholds)
+    return rows, AnswerModel(metric.noise, least, 2 if is_compared else metric.n_levels)
 
 
 def _largest(utilities: FloatArray, n: int, with_utilities: bool, then: FloatArray | None = None) -> Any:

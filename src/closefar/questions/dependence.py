@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from closefar.arrays import LEGS, FloatArray, as_float64, is_indexed, numbered, to_numpy
-from closefar.judgements import Judgements, find_points, resolve_groups, sample_rows
+from closefar.judgements import Judgements, find_points, resolve_groups
 from closefar.judgements.folds import warn_of_points
 from closefar.questions.likelihood import LabelLikelihood, LabelTerms
 
@@ -75,10 +75,6 @@ def points_of_legs(judgements: Judgements) -> tuple[FloatArray, FloatArray]:
     sides = zip(*LEGS.get(int(judgements.data.shape[1]), ((0, 1),)), strict=True)
     starts, ends = (np.stack([_column(judgements, place) for place in side], axis=1) for side in sides)
     return starts.reshape(-1, judgements.n_columns), ends.reshape(-1, judgements.n_columns)
-
-
-# Sums over units use at most this many, which gives standard errors to within about one percent.
-_MOST_UNITS = 30_000
 
 
 class Dependence:
@@ -148,9 +144,19 @@ class Dependence:
         and Assenova 2015); three count three times in sums over points and over two points, and so on.
         """
         assert self.ids is not None
-        members = _different(self.ids.reshape(len(self.ids), -1))
-        sizes = range(1, members.shape[1] + 1)
-        return [_of_several(members if size == 1 else _sets(members, size)) for size in sizes]
+        ids, found = np.sort(self.ids.reshape(len(self.ids), -1), axis=1), []
+        is_new = np.column_stack([np.ones(len(ids), dtype=bool), ids[:, 1:] != ids[:, :-1]])
+        members = np.where(is_new, ids, -1)
+        for size in range(1, members.shape[1] + 1):
+            parts = [members[:, list(columns)] for columns in combinations(range(members.shape[1]), size)]
+            stacked = np.concatenate(parts)
+            exist, numbers = np.all(stacked >= 0, axis=1), stacked[:, 0] + 1
+            for column in stacked.T[1:]:
+                numbers = np.unique(numbers * (int(stacked.max()) + 2) + column + 1, return_inverse=True)[1]
+            counts = np.bincount(numbers[exist], minlength=int(numbers.max()) + 1)
+            shared = np.where(counts > 1, np.cumsum(counts > 1) - 1, -1)
+            found.append(np.where(exist, shared[numbers], -1).reshape(len(parts), -1).T)
+        return found
 
 
 def _dealt(repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.Generator) -> FloatArray:
@@ -168,64 +174,16 @@ def _dealt(repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.
 
 
 def _dependent_sums(likelihood: LabelLikelihood, terms: LabelTerms, shared: list[NDArray[np.intp]]) -> FloatArray:
-    """The sum of u v' over the scores of all rows that are the same or depend on each other.
-
-    Of very many units, the products of two rows are summed over some of them that stand for all;
-    what each row adds by itself is known from all.
-    """
-    parts = [(-1.0 if size % 2 else 1.0, *_some_units(units)) for size, units in enumerate(shared)]
-    sums: list[Any] = [0.0 for _ in parts]
+    """The sum of u v' over the scores of all rows that are the same or depend on each other."""
+    signs, sums = [(-1.0) ** size for size in range(len(shared))], [np.zeros((1, 1)) for _ in shared]
     total: Any = 0.0
     for where, scores in likelihood.scores(terms):
         alone = np.ones(len(scores))
-        for place, (sign, some, number) in enumerate(parts):
-            sums[place] = sums[place] + _by_unit(scores, some[where], len(number))
-            alone -= sign * np.sum(np.append(number, 0.0)[some[where]], axis=1)
+        for place, (sign, units) in enumerate(zip(signs, shared, strict=True)):
+            sums[place] = sums[place] + _by_unit(scores, units[where], int(units.max(initial=0)) + 1)
+            alone -= sign * np.sum(units[where] >= 0, axis=1)
         total = total + scores.T @ (scores * alone[:, None])
-    for (sign, _, number), each in zip(parts, sums, strict=True):
-        total = total + sign * each.T @ (each * number[:, None])
-    return np.asarray(total)
-
-
-def _different(ids: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The different ids of each row, sorted, and -1 for those that are there twice."""
-    ordered = np.sort(ids, axis=1)
-    is_new = np.column_stack([np.ones(len(ids), dtype=bool), ordered[:, 1:] != ordered[:, :-1]])
-    return np.where(is_new, ordered, -1)
-
-
-def _sets(members: NDArray[np.intp], size: int) -> NDArray[np.intp]:
-    """The number of each set of so many points that a row has, one column for each choice of columns; -1: none."""
-    parts = [members[:, list(columns)] for columns in combinations(range(members.shape[1]), size)]
-    stacked = np.concatenate(parts)
-    exist = np.all(stacked >= 0, axis=1)
-    numbers = np.zeros(len(stacked), dtype=np.intp)
-    for column in stacked.T:
-        numbers = np.unique(numbers * (int(stacked.max()) + 2) + column + 1, return_inverse=True)[1]
-    return np.asarray(np.where(exist, numbers, -1).reshape(len(parts), -1).T)
-
-
-def _of_several(members: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The units of each row, numbered without those that only one row has, which become -1 like none."""
-    counts = np.bincount(members[members >= 0], minlength=1)
-    numbers = np.where(counts > 1, np.cumsum(counts > 1) - 1, -1)
-    return np.where(members >= 0, numbers[members], -1)
-
-
-def _some_units(members: NDArray[np.intp]) -> tuple[NDArray[np.intp], FloatArray]:
-    """The units of each row, numbered anew (-1: none), and how many units each of those stands for.
-
-    The larger half of them stands for itself, as a large unit may have most of the sum.
-    """
-    sizes = np.bincount(members[members >= 0])
-    if len(sizes) <= _MOST_UNITS:
-        return members, np.ones(len(sizes))
-    half = _MOST_UNITS // 2
-    by_size = np.argsort(-sizes, kind="stable")
-    chosen = np.append(by_size[:half], by_size[half:][sample_rows(len(sizes) - half, half)])
-    new = np.full(len(sizes) + 1, -1)  # the last is that of -1
-    new[chosen] = np.arange(len(chosen))
-    return new[members], np.append(np.ones(half), np.full(half, (len(sizes) - half) / half))
+    return np.asarray(total + sum(sign * each.T @ each for sign, each in zip(signs, sums, strict=True)))
 
 
 def _cross(terms: FloatArray, members: NDArray[np.intp]) -> FloatArray:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,25 +21,22 @@ from scipy.stats import cauchy, chi2, norm
 
 from closefar.arrays import TINY, TURNED, BoolArray, FloatArray, IndexArray, as_float64, is_indexed, is_source, to_numpy
 from closefar.errors import either, setting, words_of
-from closefar.fitting import Fit, Fitted, Scores, choose_noise, count_uncertain, fit, score, without_penalty
+from closefar.fitting import Fit, Fitted, choose_noise, count_uncertain, fit, score, without_penalty
 from closefar.judgements import Judgements, Kind, Tuples, effective_number, find_points, sample_rows
-from closefar.model import ZERO, Metric, Scored
-from closefar.noise import NOISES, FlipRate, Noise, has_flips
+from closefar.model import ZERO, Metric, Scores
+from closefar.noise import NOISES, Noise, flip_mixture, has_flips
 from closefar.packed import form_gradients
 from closefar.plot_style import COLOURS, REFERENCE, add_legend, axes_or_new
 from closefar.questions.dependence import Dependence, points_of_legs, units_of_all, units_with_comparisons
 from closefar.questions.likelihood import (
     MOST_MOVES,
     LabelModel,
-    MarginMoves,
+    Moves,
     combined_legs,
-    differences,
-    kept_share,
     pseudo_inverse,
     read_for,
     scaled_eigh,
 )
-from closefar.rows import rows_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,65 +72,7 @@ def weighted_bins(values: FloatArray, weights: FloatArray, n_bins: int) -> Index
 COMPARED = "comparisons"
 
 
-@dataclass(frozen=True, eq=False)
-class BinaryView:
-    """Judgements as answers to one question with two sides, scored.
-
-    Attributes
-    ----------
-    name : str
-        What is asked; empty for close/far labels.
-    metric : Metric
-    scored : Scored
-    comparison_noise : float
-        What margins of comparisons are divided by.
-    n_rates : int
-        How many flip rates were estimated with the metric.
-    """
-
-    name: str
-    metric: Metric
-    scored: Scored
-    comparison_noise: float = 1.0
-    n_rates: int = 0
-
-    @property
-    def judgements(self) -> Judgements:
-        return self.scored.judgements
-
-    @property
-    def are_compared(self) -> bool:
-        return self.judgements.kind is Kind.COMPARISONS
-
-
-def questions_of(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None) -> Iterator[tuple[BinaryView, Dependence]]:
-    """The questions that these judgements answer, with the dependence between their answers.
-
-    `ids` are the groups or points of all judgements; attached comparisons come last.
-    """
-    n, others = len(judgements), judgements.comparisons
-    parts = [(replace(judgements, comparisons=None), slice(n))] + ([] if others is None else [(others, slice(n, None))])
-    for part, where in parts:
-        for asked in binary_views(fit, part):
-            yield asked, Dependence(None if ids is None else ids[where])
-
-
-def binary_views(fit: Fit, judgements: Judgements) -> list[BinaryView]:
-    """The questions that judgements of one kind answer."""
-    is_estimated = fit.known.estimates_flips or (fit.settings.flip_rate == "auto" and has_flips(fit.flip_rate))
-    n_rates = int(np.size(fit.metric.flip_rate)) if is_estimated else 0
-    names, noise = [""], 1.0
-    if judgements.kind is Kind.COMPARISONS:
-        names, noise, n_rates = [COMPARED], fit.relative_noise, min(n_rates, 1)
-    elif judgements.levels is not None:
-        names = [f"level >= {name}" for name in judgements.sides.classes.tolist()[1:]]
-        # The flip rate of levels gives both sides of a dichotomy rates of their own.
-        n_rates = 2 * int(n_rates > 0) if judgements.n_levels > 2 else n_rates
-    sides = sides_of(score(fit, judgements))
-    return [BinaryView(name, fit.metric, each, noise, n_rates) for name, each in zip(names, sides, strict=True)]
-
-
-def turned(scored: Scored) -> Scored:
+def turned(scored: Scores) -> Scores:
     """The comparisons turned such that each margin is positive: is_far then says whether the answer agrees with it."""
     judgements, turn = scored.judgements, scored.margin < 0
     data: Any = judgements.data
@@ -144,8 +83,8 @@ def turned(scored: Scored) -> Scored:
     else:
         values = to_numpy(data)
         data = np.where(turn[:, None, None], values[:, order], values)
-    given = replace(judgements, data=data, is_far=judgements.is_far != turn)
-    return replace(scored, judgements=given, margin=np.abs(scored.margin))
+    given = replace(judgements, data=data, codes=(judgements.is_far != turn).view(np.int8))
+    return replace(scored, judgements=given, margins=np.abs(scored.margins))
 
 
 @dataclass(frozen=True)
@@ -167,7 +106,7 @@ class CalibrationBin:
         return self.low <= self.predicted <= self.high
 
 
-def calibrate(scored: Scored, n_bins: int) -> list[CalibrationBin]:
+def calibrate(scored: Scores, n_bins: int) -> list[CalibrationBin]:
     """Compare probabilities with labels in bins of about equal weight."""
     probability, judgements = scored.probability_far, scored.judgements
     bins = weighted_bins(probability, judgements.weights, n_bins)
@@ -182,7 +121,7 @@ def calibrate(scored: Scored, n_bins: int) -> list[CalibrationBin]:
     return found
 
 
-def sides_of(scored: Scores) -> list[Scored]:
+def sides_of(scored: Scores) -> list[Scores]:
     """Judgements of two sides: the dichotomies of levels, and comparisons turned so that the likelier answer is far."""
     return [turned(each) if each.judgements.kind is Kind.COMPARISONS else each for each in scored.dichotomies]
 
@@ -257,8 +196,7 @@ def _damped(questions: FloatArray, model: LabelModel) -> FloatArray:
     return np.asarray((questions.T / (model.variance + _VARIANCE_FLOOR)).T)
 
 
-@dataclass(frozen=True)
-class ScoreTest:
+class ScoreTest(NamedTuple):
     """A chi-square statistic, its degrees of freedom and its p-value."""
 
     statistic: float
@@ -268,73 +206,99 @@ class ScoreTest:
 
 @dataclass(frozen=True, eq=False)
 class LabelScores:
-    """Labels and margins, and the derivatives of P(far) in the parameters.
+    """Answers to one question with two sides, scored, and the derivatives of P(far) in the parameters.
 
-    These are `moves`, the strictness of each annotator, without its prior, and the flip rates that were estimated:
-    none, one, or those of close and of far.  Only ratios of weights matter.
+    These are `moves`, a threshold, which comparisons have not, the strictness of each annotator, without its prior, and
+    the flip rates that were estimated: none, one, or those of close and of far.  Only ratios of weights matter.
+
+    Attributes
+    ----------
+    name : str
+        What is asked; empty for close/far labels.
+    fit : Fit
+    scored : Scores
+    dependence : Dependence
+    n_rates : int
+        How many flip rates were estimated with the metric.
+    moves : Moves
     """
 
-    moves: MarginMoves
-    asked: BinaryView
+    name: str
+    fit: Fit
+    scored: Scores
+    dependence: Dependence
+    n_rates: int
+    moves: Moves
 
-    @classmethod
-    def of(cls, asked: BinaryView, *, keep_rank: bool = True) -> LabelScores:
-        noise = asked.comparison_noise
-        return cls(MarginMoves(asked.metric, asked.judgements, keep_rank=keep_rank, comparison_noise=noise), asked)
+    @property
+    def judgements(self) -> Judgements:
+        return self.scored.judgements
+
+    @property
+    def n_thresholds(self) -> int:
+        return int(self.judgements.kind is not Kind.COMPARISONS)
 
     @cached_property
     def model(self) -> LabelModel:
-        return LabelModel.at(self.asked.scored.margin, self.asked.scored.noise, self.asked.scored.flip_rate)
+        return LabelModel.at(self.scored.margin, self.scored.noise, self.scored.flip_rate)
 
     @cached_property
     def residual(self) -> FloatArray:
-        return self.model.residual(self.asked.scored.judgements.is_far)
+        return self.model.residual(self.judgements.is_far)
 
     @cached_property
     def weights(self) -> FloatArray:
-        weights = self.asked.scored.judgements.weights
-        return np.asarray(weights / weights.mean())
+        return np.asarray(self.judgements.weights / self.judgements.weights.mean())
 
     @property
     def n_on_margin(self) -> int:
         """The number of parameters that margins depend on."""
-        who = self.asked.scored.judgements.annotators
-        return len(self.moves.moves) + (0 if who is None else len(who.names))
+        who = self.judgements.annotators
+        return len(self.moves) + self.n_thresholds + (0 if who is None else len(who.names))
 
     @property
     def n_parameters(self) -> int:
-        return self.n_on_margin + self.asked.n_rates
+        return self.n_on_margin + self.n_rates
 
     @property
     def uncertain_per_parameter(self) -> float:
-        return count_uncertain(self.asked.scored) / self.n_parameters
+        return count_uncertain(self.scored) / self.n_parameters
 
     def margin_blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each margin in each parameter that it depends on, one row per judgement."""
-        for where, along in self.moves.blocks(self.asked.scored.judgements.data):
-            who = self.asked.scored.judgements.annotators
-            if who is not None:
-                along = np.column_stack([along, -1.0 * (who.codes[where, None] == np.arange(len(who.names)))])
-            yield where, along
+        rows, who, n = self.moves.rows(self.judgements.data), self.judgements.annotators, len(self.moves)
+        annotators = (None, 0) if who is None else (who.codes, len(who.names))
+        for where, slopes in self.moves.slopes(rows, self.n_thresholds, *annotators):
+            slopes[:, n : n + self.n_thresholds] = -1.0
+            yield where, slopes
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of P(far) in each parameter, one row per judgement."""
-        in_rates = self.model.flip_slopes(self.asked.n_rates)
+        in_rates = self.model.flip_slopes(self.n_rates)
         for where, along in self.margin_blocks():
-            slopes = along * self.model.slope[where, None]
-            yield where, np.column_stack([slopes, in_rates[where]]) if self.asked.n_rates else slopes
+            yield where, np.hstack([along * self.model.slope[where, None], in_rates[where]])
 
     def curvature(self, covariance: FloatArray) -> FloatArray:
         """For each row the trace of the second derivatives of P(far) in the parameters times their covariance."""
-        n, parts = self.n_on_margin, []
+        n, found = self.n_on_margin, np.empty(len(self.weights))
         # A flip rate lowers the share of labels that depend on the margin, two rates by one half of that each.
-        mixed = -2.0 / max(self.asked.n_rates, 1) * self.model.slope / kept_share(self.asked.scored.flip_rate)
+        mixed = -2.0 / max(self.n_rates, 1) * self.model.slope / flip_mixture(self.scored.flip_rate, 2)[1]
         for where, along in self.margin_blocks():
-            part = self.model.curvature[where] * np.einsum("ij,ij->i", along @ covariance[:n, :n], along)
-            for column in range(n, n + self.asked.n_rates):
-                part += 2.0 * mixed[where] * (along @ covariance[:n, column])
-            parts.append(part)
-        return np.asarray(np.concatenate(parts))
+            found[where] = self.model.curvature[where] * np.einsum("ij,ij->i", along @ covariance[:n, :n], along)
+            found[where] += 2.0 * mixed[where] * np.sum(along @ covariance[:n, n:], axis=1)
+        return found
+
+    @cached_property
+    def sums(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The information, the covariance of the scores, and their sum."""
+        n, variance = self.n_parameters, self.model.variance
+        information, spread, score = np.zeros((n, n)), np.zeros((n, n)), np.zeros(n)
+        for where, slopes in self.blocks():
+            scaled = slopes * (self.weights / variance)[where, None]
+            information += slopes.T @ scaled
+            spread += scaled.T @ (scaled * variance[where, None])
+            score += self.residual[where] @ scaled
+        return information, spread, score
 
     @cached_property
     def fitted(self) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -342,17 +306,12 @@ class LabelScores:
 
         S is the covariance of the parameters; the variance is corrected for overfitting by a fit to these labels.
         """
-        model, scaled_weights, n = self.model, self.weights / self.model.variance, self.n_parameters
-        information, spread, bias = np.zeros((n, n)), np.zeros((n, n)), np.zeros(n)
-        for where, slopes in self.blocks():
-            scaled = slopes * scaled_weights[where, None]
-            information += slopes.T @ scaled
-            spread += scaled.T @ (scaled * model.variance[where, None])
+        model, (information, spread, _) = self.model, self.sums
         inverse = pseudo_inverse(information)
         covariance = inverse @ spread @ inverse
-        curvature = self.curvature(covariance)
+        curvature, bias = self.curvature(covariance), np.zeros(self.n_parameters)
         for where, slopes in self.blocks():
-            bias += slopes.T @ (scaled_weights * curvature)[where]
+            bias += slopes.T @ (self.weights / model.variance * curvature)[where]
         far, widened = np.empty(len(curvature)), np.empty(len(curvature))
         for where, slopes in self.blocks():
             far[where] = model.far[where] + 0.5 * (slopes @ (inverse @ bias) - curvature[where])
@@ -361,41 +320,53 @@ class LabelScores:
         return inverse, curvature, np.maximum(far * (1.0 - far) + widened, model.variance)
 
     def at_optimum(self) -> LabelScores:
-        """The same at the maximum likelihood for these labels, where a fit without a penalty already is."""
-        here = self
+        """The same at the maximum likelihood for these labels, where a fit without a penalty already is.
+
+        Steps of Fisher scoring are halved until the loss is lower.
+        """
+        here, n = self, self.n_on_margin
         for _ in range(_SCORING_STEPS):
-            moved = here._moved()
-            if moved is here:
+            scored, (information, _, score) = here.scored, here.sums
+            step = pseudo_inverse(information) @ score
+            if 0.5 * step @ score < _SCORING_GAIN:
                 break
-            here = moved
+            change = np.concatenate([block @ step[:n] for _, block in here.margin_blocks()])[:, None]
+            for size in 0.5 ** np.arange(_SCORING_HALVINGS):
+                rates = scored.flip_rate
+                if self.n_rates:
+                    moved = np.clip(np.ravel(rates) + size * step[n:], 0.0, _LARGEST_SCORED_RATE).tolist()
+                    rates = tuple(moved) if self.n_rates > 1 else moved[0]
+                changed = replace(scored, margins=scored.margins + size * change, flip_rate=rates)
+                if changed.loss < scored.loss:
+                    break
+            else:
+                break
+            here = replace(here, scored=changed)
         return here
 
-    def _moved(self) -> LabelScores:
-        """The result of one step of Fisher scoring, halved until the loss is lower."""
-        variance = self.model.variance
-        information, score = np.zeros((self.n_parameters, self.n_parameters)), np.zeros(self.n_parameters)
-        for where, slopes in self.blocks():
-            information += slopes.T @ (slopes * (self.weights / variance)[where, None])
-            score += slopes.T @ (self.weights * self.residual / variance)[where]
-        step = pseudo_inverse(information) @ score
-        if 0.5 * step @ score < _SCORING_GAIN:
-            return self
-        along = step[: self.n_on_margin]
-        change = np.concatenate([block @ along for _, block in self.margin_blocks()])
-        for size in 0.5 ** np.arange(_SCORING_HALVINGS):
-            rates = self._rates_after(size * step[self.n_on_margin :])
-            scored = replace(self.asked.scored, margin=self.asked.scored.margin + size * change, flip_rate=rates)
-            if scored.loss < self.asked.scored.loss:
-                return replace(self, asked=replace(self.asked, scored=scored))
-        return self
 
-    def _rates_after(self, change: FloatArray) -> FlipRate:
-        """The flip rates after a change of those that are parameters, within their range."""
-        rates = self.asked.scored.flip_rate
-        if not self.asked.n_rates:
-            return rates if isinstance(rates, tuple) else float(np.clip(rates, 0.0, _LARGEST_SCORED_RATE))
-        moved = np.clip(np.ravel(rates) + change, 0.0, _LARGEST_SCORED_RATE)
-        return float(moved[0]) if self.asked.n_rates == 1 else (float(moved[0]), float(moved[1]))
+def questions_of(
+    fit: Fit, judgements: Judgements, ids: NDArray[Any] | None, *, keeps_rank: bool = True
+) -> Iterator[LabelScores]:
+    """The questions that these judgements answer.
+
+    `ids` are the groups or points of all judgements; attached comparisons come last.
+    """
+    is_estimated = fit.known.estimates_flips or (fit.settings.flip_rate == "auto" and has_flips(fit.flip_rate))
+    n, parts = len(judgements), [replace(judgements, comparisons=None)]
+    parts += [] if judgements.comparisons is None else [judgements.comparisons]
+    for part, where in zip(parts, (slice(n), slice(n, None)), strict=False):
+        names, n_rates = [""], int(np.size(fit.metric.flip_rate)) if is_estimated else 0
+        if part.kind is Kind.COMPARISONS:
+            names, n_rates = [COMPARED], min(n_rates, 1)
+        elif part.kind is Kind.LEVELS:
+            names = [f"level >= {name}" for name in part.sides.classes.tolist()[1:]]
+            # The flip rate of levels gives both sides of a dichotomy rates of their own.
+            n_rates = 2 * int(n_rates > 0) if part.n_levels > 2 else n_rates
+        dependence = Dependence(None if ids is None else ids[where])
+        moves = Moves.of(fit, part, keeps_rank=keeps_rank)
+        for name, scored in zip(names, sides_of(score(fit, part)), strict=True):
+            yield LabelScores(name, fit, scored, dependence, n_rates, moves)
 
 
 @dataclass(frozen=True, eq=False)
@@ -418,7 +389,7 @@ class AdjustedSums:
     model: LabelModel
 
     @classmethod
-    def of(cls, questions: FloatArray, scores: LabelScores, dependence: Dependence) -> AdjustedSums:
+    def of(cls, questions: FloatArray, scores: LabelScores) -> AdjustedSums:
         """Sum c e over the pairs for each column c of `questions`, where e is the residual of the label, of variance v.
 
         With p the derivative of P(far) in the parameters and H = sum p p' / v, the sum of
@@ -436,15 +407,7 @@ class AdjustedSums:
         asked = (weights**2 * variance) @ questions**2
         left[:, variance @ left**2 <= _LEAST_VARIANCE_SHARE * asked] = 0.0
         sums = left.T @ (scores.residual + 0.5 * curvature)
-        return cls(sums, _covariance(left * np.sqrt(unbiased)[:, None], scores, dependence), left, model)
-
-    def beside(self, column: int, other: int) -> AdjustedSums:
-        """One question, minus what another explains of it."""
-        share = self.covariance[column, other] / max(self.covariance[other, other], TINY)
-        along = np.zeros(len(self.sums))
-        along[column], along[other] = 1.0, -share
-        sums, covariance = np.array([along @ self.sums]), np.array([[along @ self.covariance @ along]])
-        return AdjustedSums(sums, covariance, (self.left @ along)[:, None], self.model)
+        return cls(sums, _covariance(left * np.sqrt(unbiased)[:, None], scores), left, model)
 
     def chi_square(self, columns: BoolArray, *, more_dof: int = 0) -> ScoreTest:
         """Test these questions jointly, with `more_dof` additional degrees of freedom.
@@ -463,12 +426,12 @@ class AdjustedSums:
         ratio = 1.0 + max(float(np.sum(influence**2 * variance * (1.0 - 6.0 * variance))) / (2.0 * dof), 0.0)
         return ScoreTest(statistic, dof, float(chi2.sf(statistic / ratio, (dof + more_dof) / ratio)))
 
-    def z(self, column: int) -> float:
-        """One sum as a z score."""
-        deviation = float(np.sqrt(max(self.covariance[column, column], 0.0)))
+    def z(self, along: FloatArray) -> float:
+        """A combination of the sums as a z score."""
+        deviation = float(np.sqrt(max(float(along @ self.covariance @ along), 0.0)))
         if deviation == 0.0:
             return 0.0
-        return as_standard_normal(float(self.sums[column]) / deviation, self.left[:, column], self.model)
+        return as_standard_normal(float(along @ self.sums) / deviation, self.left @ along, self.model)
 
 
 def combine(*p_values: float) -> float:
@@ -480,7 +443,7 @@ def combine(*p_values: float) -> float:
     return float(cauchy.sf(np.mean(1.0 / np.tan(np.pi * bounded))))
 
 
-def _covariance(spread: FloatArray, scores: LabelScores, dependence: Dependence) -> FloatArray:
+def _covariance(spread: FloatArray, scores: LabelScores) -> FloatArray:
     """The covariance of the sums, from the standard deviation of each term.
 
     Labels that depend on each other are assumed to be equally correlated, as much as their residuals
@@ -488,7 +451,8 @@ def _covariance(spread: FloatArray, scores: LabelScores, dependence: Dependence)
     """
     covariance: FloatArray = spread.T @ spread
     residual, deviation = scores.residual[:, None], np.sqrt(scores.model.variance)[:, None]
-    for product, largest, cross in zip(*map(dependence.cross_sums, (residual, deviation, spread)), strict=True):
+    cross_sums = scores.dependence.cross_sums
+    for product, largest, cross in zip(*map(cross_sums, (residual, deviation, spread)), strict=True):
         correlation = float(np.clip(product[0, 0] / max(largest[0, 0], TINY), 0.0, 1.0))
         covariance += correlation * cross
     return covariance
@@ -543,9 +507,9 @@ def check_certain_enough(scores: LabelScores, what: str) -> None:
             "Limit the rank, or leave columns out."
         )
     if found < _TESTABLE_UNCERTAIN:
-        kind = scores.asked.scored.judgements.kind
+        kind = scores.scored.judgements.kind
         raise ValueError(
-            f"{what} can't be checked with these {len(scores.asked.scored):,} {kind.noun}s: there must be at least "
+            f"{what} can't be checked with these {len(scores.scored):,} {kind.noun}s: there must be at least "
             f"{_TESTABLE_UNCERTAIN:g} uncertain {kind.term}s per parameter; got {found:.1f} ({scores.n_parameters} "
             f"parameters). {kind.verb.capitalize()} more {kind.noun}s, limit the rank, or leave columns out."
         )
@@ -577,20 +541,18 @@ _LIKELIHOOD_GAIN = 2.0  # half of 1.96 squared
 _METRIC_MAY_MISFIT = "The metric itself may not fit: " + either("diagnose()", "the report") + " tests what else "
 
 
-def advise_noise(
-    scored: Scored, p_value: float, tail_z: float, *, estimates_flips: bool = False, chooses_noise: bool = False
-) -> str:
+def advise_noise(asked: LabelScores, p_value: float, tail_z: float) -> str:
     """Recommend the noise that describes the labels clearly better, if there is one and it is not set already."""
-    noise, kind = scored.noise, scored.judgements.kind
+    noise, kind = asked.scored.noise, asked.judgements.kind
     may_misfit = _METRIC_MAY_MISFIT + f"the {kind.term}s depend on."
     if p_value >= DOUBT:
         return f"No evidence against {noise.name} noise ({show_p_value(p_value)})."
     found = f"The {kind.term}s do not fit {noise.name} noise ({show_p_value(p_value)}): "
-    better = better_noise(scored)
+    better = better_noise(asked.scored)
     many = "more" if tail_z > 0 else "fewer"
-    if better is not None and better.noise == noise and not estimates_flips:
+    if better is not None and better.noise == noise and not asked.n_rates:
         return found + "some are wrong even at the largest margins. Try " + setting(flip_rate="estimate") + "."
-    if better is not None and better.noise != noise and not chooses_noise:
+    if better is not None and better.noise != noise and asked.fit.settings.noise != "auto":
         return found + f"{many} than expected are wrong at large margins. Try " + setting(noise=better.noise.name) + "."
     if abs(tail_z) > _TAIL_Z:
         return found + (
@@ -600,7 +562,7 @@ def advise_noise(
     return found + f"at some margins too many or too few {which}. " + may_misfit
 
 
-def better_noise(scored: Scored) -> Scored | None:
+def better_noise(scored: Scores) -> Scores | None:
     """The same judgements under noise that fits clearly better (flips, or another kind), or None."""
     noise, weights = scored.noise, scored.judgements.weights
     others = {name: refitted(scored, other) for name, other in {**NOISES, noise.name: noise}.items()}
@@ -613,17 +575,17 @@ def better_noise(scored: Scored) -> Scored | None:
     return others[choice.name] if own["z"] > _VUONG_Z else None
 
 
-def refitted(scored: Scored, noise: Noise, *, estimate_flips: bool = False) -> Scored:
+def refitted(scored: Scores, noise: Noise, *, estimate_flips: bool = False) -> Scores:
     """The same judgements under another noise; only a scale and a shift of the margins are fitted again.
 
     Comparisons have no threshold that could shift.  Flips that are estimated replace those of the fit.
     """
     known = scored.flip_rate
 
-    def at(parameters: FloatArray) -> Scored:
+    def at(parameters: FloatArray) -> Scores:
         scale, shift, rate = parameters
         rates = float(rate) if estimate_flips else known
-        return replace(scored, margin=np.exp(scale) * scored.margin - shift, noise=noise, flip_rate=rates)
+        return replace(scored, margins=np.exp(scale) * scored.margins - shift, noise=noise, flip_rate=rates)
 
     near = float(np.mean(known))
     start = [0.0, 0.0, max(near, 0.02) if estimate_flips else 0.0]
@@ -777,8 +739,30 @@ def check_noise_model(
         raise ValueError(f"n_bins must be a whole number >= 2; got {n_bins!r}.")
     judgements = read_for(fit, X, y, sample_weight, annotators, comparisons)
     judgements.check_both_count()
-    ids = units_of_all(groups, judgements, stacklevel=3)
-    return _check_all(fit, judgements, ids, n_bins)
+    ids, counted = units_of_all(groups, judgements, stacklevel=3), judgements.counted()
+    found, refused = [], []
+    ids = ids if ids is None else ids[judgements.all_weights > 0]
+    # A penalty moves M away from the optimum, and can remove directions that the labels support.
+    for asked in questions_of(fit, counted, ids, keeps_rank=fit.alpha == 0):
+        try:
+            check_units(asked.dependence)
+            scores = asked.at_optimum()
+            check_certain_enough(scores, "the noise model")
+            found.append(_check(scores, n_bins))
+        except ValueError as error:
+            refused.append((asked.name, words_of(error)))
+    if not found:
+        raise ValueError(refused[0][1])
+    check = min(found, key=lambda part: part.p_value)
+    p_value, advice = combine(*(part.p_value for part in found)), check.advice
+    if len(found) > 1:
+        advice += (
+            f" That is the smallest p-value of {len(found)} checks, the one of "
+            f"{check.question or 'close/far labels'}; together, {show_p_value(p_value)}."
+        )
+    if refused:
+        advice += f" Not checked: {', '.join(name for name, _ in refused)}, because {refused[0][1]}"
+    return replace(check, p_value=p_value, advice=advice, parts=tuple(found) if len(found) > 1 else ())
 
 
 def check_noise_if_possible(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> NoiseCheck | None:
@@ -807,54 +791,19 @@ def _sampled(judgements: Judgements, ids: NDArray[Any] | None, most: int) -> tup
     return some, None if ids is None else ids[chosen]
 
 
-def _check_all(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None, n_bins: int) -> NoiseCheck:
-    """Check every question that these judgements answer; those for which there are too few labels are left out."""
-    counted, ids = judgements.counted(), ids if ids is None else ids[judgements.all_weights > 0]
-    found, refused = [], []
-    for asked, dependence in questions_of(fit, counted, ids):
-        try:
-            check_units(dependence)
-            # A penalty moves M away from the optimum, and can remove directions that the labels support.
-            scores = LabelScores.of(asked, keep_rank=fit.alpha == 0).at_optimum()
-            check_certain_enough(scores, "the noise model")
-            check = _check(scores, dependence, n_bins, chooses_noise=fit.settings.noise == "auto")
-            found.append(replace(check, question=asked.name))
-        except ValueError as error:
-            refused.append((asked.name, words_of(error)))
-    if not found:
-        raise ValueError(refused[0][1])
-    check = _combined(found)
-    if not refused:
-        return check
-    names = ", ".join(name for name, _ in refused)
-    return replace(check, advice=check.advice + f" Not checked: {names}, because " + refused[0][1])
-
-
-def _combined(parts: Sequence[NoiseCheck]) -> NoiseCheck:
-    """One check from those of several questions, whose labels depend on each other."""
-    if len(parts) == 1:
-        return parts[0]
-    worst = min(parts, key=lambda part: part.p_value)
-    p_value = combine(*(part.p_value for part in parts))
-    advice = (
-        worst.advice + f" That is the smallest p-value of {len(parts)} checks, the one of "
-        f"{worst.question or 'close/far labels'}; together, {show_p_value(p_value)}."
-    )
-    return replace(worst, p_value=p_value, advice=advice, parts=tuple(parts))
-
-
-def _check(scores: LabelScores, dependence: Dependence, n_bins: int, *, chooses_noise: bool) -> NoiseCheck:
-    scored, model = scores.asked.scored, scores.model
+def _check(scores: LabelScores, n_bins: int) -> NoiseCheck:
+    """The check of one question."""
+    scored, model = scores.scored, scores.model
     bins = _bins(scored, model, n_bins)
     n = int(bins.max()) + 1
     # One column for each question: is the share far right in this bin, and in the tails?
     questions = np.column_stack([bins[:, None] == np.arange(n), _damped(model.flip_slope, model)])
-    found = AdjustedSums.of(questions, scores, dependence)
+    found = AdjustedSums.of(questions, scores)
     # Answers to comparisons of nearly equal legs are at even odds under every noise, and which is the longer one by the
     # metric depends on them.
     first = int(scored.judgements.kind is Kind.COMPARISONS)
     asked = np.arange(n + 1)
-    test, tail_z = found.chi_square((asked >= first) & (asked < n)), found.z(n)
+    test, tail_z = found.chi_square((asked >= first) & (asked < n)), found.z(1.0 * (asked == n))
     p_value = combine(test.p_value, 2.0 * float(norm.sf(abs(tail_z))))
     if not np.isfinite(p_value):
         raise ValueError(
@@ -862,13 +811,11 @@ def _check(scores: LabelScores, dependence: Dependence, n_bins: int, *, chooses_
             f"{np.abs(scored.margin).max():.2g}. Look for outliers in the differences."
         )
     table = _table(scored, bins, found.sums[:n], np.sqrt(np.diag(found.covariance)[:n]))
-    advice = advise_noise(
-        scored, p_value, tail_z, estimates_flips=scores.asked.n_rates > 0, chooses_noise=chooses_noise
-    )
-    return NoiseCheck(p_value, test.statistic, test.dof, tail_z, table, advice)
+    advice = advise_noise(scores, p_value, tail_z)
+    return NoiseCheck(p_value, test.statistic, test.dof, tail_z, table, advice, scores.name)
 
 
-def _bins(scored: Scored, model: LabelModel, n_bins: int) -> IndexArray:
+def _bins(scored: Scores, model: LabelModel, n_bins: int) -> IndexArray:
     """Bins of about equal weight; neighbours are merged until each has the least variance."""
     weights = scored.judgements.weights
     weights = weights * (effective_number(weights) / weights.sum())
@@ -890,7 +837,7 @@ def _bins(scored: Scored, model: LabelModel, n_bins: int) -> IndexArray:
     return np.asarray(joined[fine])
 
 
-def _table(scored: Scored, bins: IndexArray, sums: FloatArray, errors: FloatArray) -> tuple[NoiseBin, ...]:
+def _table(scored: Scores, bins: IndexArray, sums: FloatArray, errors: FloatArray) -> tuple[NoiseBin, ...]:
     weights = scored.judgements.weights
     total = np.bincount(bins, weights=weights)
     number = total / weights.mean()  # sums are of weights that are one on average
@@ -915,12 +862,6 @@ def bounded(values: FloatArray) -> FloatArray:
     """Columns divided by their mean absolute value, and clipped."""
     size = np.mean(np.abs(values), axis=0)
     return np.clip(values / np.where(size > 0, size, 1.0), -_CLIPPED_AT, _CLIPPED_AT)
-
-
-def absolute_sums(z: FloatArray, metric: Metric) -> FloatArray:
-    """The city-block distance with the weights of the metric's diagonal, and its square."""
-    total = bounded(np.sum(np.abs(z) * np.sqrt(np.maximum(np.diag(metric.matrix), 0.0)), axis=1)[:, None])
-    return np.hstack([total, total**2])
 
 
 def by_place(x: FloatArray, y: FloatArray, z: FloatArray, metric: Metric) -> list[FloatArray]:
@@ -958,77 +899,68 @@ class Misfit(StrEnum):
     NOISE = "noise"
 
 
-@dataclass(frozen=True, eq=False)
-class MisfitTest:
+class MisfitTest(NamedTuple):
     """The p-value of a test, and the z score of each tested term."""
 
     p_value: float
     z: FloatArray
 
 
-def misfit_tests(asked: BinaryView, dependence: Dependence) -> dict[Misfit, MisfitTest]:
+def misfit_tests(kept: LabelScores) -> dict[Misfit, MisfitTest]:
     """Test whether the answers to a question depend on anything besides their margins under the metric.
 
     Tests for which there are too few uncertain labels are omitted, and of comparisons those that need two sides.
     """
-    metric, judgements = asked.metric, asked.judgements
-    kept = LabelScores.of(asked)
+    metric, judgements = kept.fit.metric, kept.judgements
     check_certain_enough(kept, "the metric")
     found = {}
     # A comparison turned round is the same comparison, and two flip rates allow for asymmetric flips.
-    if not asked.are_compared and asked.n_rates < 2:
+    if kept.n_thresholds and kept.n_rates < 2:
         likeliest = kept.at_optimum()
         if likeliest.uncertain_per_parameter >= _TESTABLE_UNCERTAIN:
-            found[Misfit.ASYMMETRIC_FLIPS] = _test_flips(likeliest, dependence)
-    if 0 < metric.rank < kept.moves.moves.size:
-        found[Misfit.INDEFINITE] = _test_null_space(kept, metric.rank, dependence)
+            # Are labels that contradict a large margin far as often as close?  That is the first sum, minus what the
+            # share of flips on both sides explains of it; it is positive if more are far.
+            model = likeliest.model
+            sides = np.column_stack([np.ones(len(model.far)), model.flip_slope])
+            asked = AdjustedSums.of(_damped(sides, model), likeliest)
+            tail_z = asked.z(np.array([1.0, -asked.covariance[0, 1] / max(asked.covariance[1, 1], TINY)]))
+            found[Misfit.ASYMMETRIC_FLIPS] = MisfitTest(2.0 * float(norm.sf(abs(tail_z))), np.array([tail_z]))
+    if 0 < metric.rank < kept.moves.size:
+        # Would M be nonzero on its null space without the constraint?  The labels decide where on the boundary of the
+        # cone M lies, which makes the statistic larger: at most as if the moves between range and null space counted.
+        rows = kept.moves.rows(judgements.data)
+        y = np.vstack([kept.moves.coordinates(block)[:, metric.rank :] for _, block in rows.legs.blocks()])
+        squares = combined_legs(form_gradients(bounded(y)), rows)
+        test, (left, right) = (
+            _test_terms(kept, [squares], more_dof=metric.rank * y.shape[1]),
+            np.triu_indices(y.shape[1]),
+        )
+        found[Misfit.INDEFINITE] = MisfitTest(test.p_value, test.z[left == right])  # one z for each direction
     # The other tests adjust for all quadratic forms, so that they detect what no such form explains.
-    free = LabelScores.of(asked, keep_rank=False).at_optimum()
+    free = replace(kept, moves=Moves.of(kept.fit, judgements, keeps_rank=False)).at_optimum()
     if free.uncertain_per_parameter < _TESTABLE_UNCERTAIN:
         return found
-    rows = rows_of(judgements.data, metric.origin)
-    z = np.vstack([to_numpy(block).T for block in differences(rows)])  # of pairs, of points and the origin, or of legs
-    sizes = [absolute_sums(z, metric), bounded(np.abs(z))]
-    found[Misfit.SHAPE] = _test_terms(free, [combined_legs(size, rows) for size in sizes], dependence)
+    rows = free.moves.rows(judgements.data)
+    # The differences of pairs, of points and the origin, or of legs.
+    z = np.vstack([to_numpy(block).T for _, block in rows.legs.blocks()])
+    # The city-block distance with the weights of the metric's diagonal, and its square; and each difference.
+    city = bounded(np.sum(np.abs(z) * np.sqrt(np.maximum(np.diag(metric.matrix), 0.0)), axis=1)[:, None])
+    sizes = [np.hstack([city, city**2]), bounded(np.abs(z))]
+    found[Misfit.SHAPE] = _test_terms(free, [combined_legs(size, rows) for size in sizes])
     if metric.origin is None:
-        found[Misfit.LINEAR] = _test_terms(free, [combined_legs(bounded(z), rows)], dependence)
+        found[Misfit.LINEAR] = _test_terms(free, [combined_legs(bounded(z), rows)])
         if judgements.data.ndim == 3:
             terms = by_place(*points_of_legs(judgements), z, metric)
-            found[Misfit.PLACE] = _test_terms(free, [combined_legs(each, rows) for each in terms], dependence)
+            found[Misfit.PLACE] = _test_terms(free, [combined_legs(each, rows) for each in terms])
     return found
 
 
-def _test_flips(scores: LabelScores, dependence: Dependence) -> MisfitTest:
-    """Test whether labels that contradict a large margin are far as often as close; positive if more are far."""
-    model = scores.model
-    questions = _damped(np.column_stack([np.ones(len(model.far)), model.flip_slope]), model)
-    z = AdjustedSums.of(questions, scores, dependence).beside(0, 1).z(0)
-    return MisfitTest(2.0 * float(norm.sf(abs(z))), np.array([z]))
-
-
-def _test_null_space(scores: LabelScores, rank: int, dependence: Dependence) -> MisfitTest:
-    """Test whether M would be nonzero on its null space without the constraint; one z per direction.
-
-    The labels decide where on the boundary of the cone M lies, which makes the statistic larger:
-    at most as if the moves between range and null space counted as well.
-    """
-    data = scores.asked.scored.judgements.data
-    y = scores.moves.null_coordinates(data)
-    products = form_gradients(bounded(y))
-    terms = combined_legs(products, rows_of(data)) if data.ndim == 3 else products
-    test = _test_terms(scores, [terms], dependence, more_dof=rank * y.shape[1])
-    left, right = np.triu_indices(y.shape[1])
-    return MisfitTest(test.p_value, test.z[left == right])
-
-
-def _test_terms(
-    scores: LabelScores, terms: list[FloatArray], dependence: Dependence, *, more_dof: int = 0
-) -> MisfitTest:
+def _test_terms(scores: LabelScores, terms: list[FloatArray], *, more_dof: int = 0) -> MisfitTest:
     """Test terms of the margin, each array of terms separately, and combine the p-values."""
     model = scores.model
     part = np.repeat(np.arange(len(terms)), [columns.shape[1] for columns in terms])
     questions = _damped(np.hstack(terms) * model.slope[:, None], model)
-    asked = AdjustedSums.of(questions, scores, dependence)
+    asked = AdjustedSums.of(questions, scores)
     p_values = [asked.chi_square(part == index, more_dof=more_dof).p_value for index in range(len(terms))]
     deviation = np.sqrt(np.maximum(np.diag(asked.covariance), 0.0))
     return MisfitTest(combine(*p_values), asked.sums / np.where(deviation > 0, deviation, np.inf))
@@ -1095,9 +1027,14 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
     check = check_noise_if_possible(plain, judgements, ids)
     tests: dict[Misfit, list[MisfitTest]] = {}
     refused = []
-    for asked, dependence in questions_of(plain, judgements, ids):
+    for asked in questions_of(plain, judgements, ids):
+        # Wrong noise can look like a wrong metric, so the metric is tested under noise that fits.
+        better = None if check is None or check.p_value >= DOUBT else better_noise(asked.scored)
+        if better is not None:
+            is_flipped = isinstance(better.flip_rate, float) and better.flip_rate != asked.scored.flip_rate
+            asked = replace(asked, scored=better, n_rates=1 if is_flipped else asked.n_rates)
         try:
-            found = _tests_of(asked, check, dependence)
+            found = misfit_tests(asked)
         except ValueError as error:
             refused.append(error)
             continue
@@ -1116,19 +1053,6 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
         else _finding(kind, p_values[kind], clearest[kind].z, plain, judgements)
         for kind in sorted(_rejected(p_values), key=_NOISE_LAST.__contains__)
     )
-
-
-def _tests_of(asked: BinaryView, check: NoiseCheck | None, dependence: Dependence) -> dict[Misfit, MisfitTest]:
-    """The tests of one question.
-
-    Wrong noise can look like a wrong metric, so the metric is tested under noise that fits.
-    """
-    better = None if check is None or check.p_value >= DOUBT else better_noise(asked.scored)
-    if better is None:
-        return misfit_tests(asked, dependence)
-    is_flipped = isinstance(better.flip_rate, float) and better.flip_rate != asked.scored.flip_rate
-    n_rates = 1 if is_flipped else asked.n_rates
-    return misfit_tests(replace(asked, scored=better, n_rates=n_rates), dependence)
 
 
 def _rejected(p_values: Mapping[Misfit, float]) -> list[Misfit]:
@@ -1179,7 +1103,13 @@ def _finding(kind: Misfit, p_value: float, z: FloatArray, fitted: Fit, judgement
             "logarithms of the columns, or use a classifier of the absolute differences."
         )
     elif kind is Misfit.PLACE:
-        sentence = _of_place(shown, names[place_columns(len(names))[largest]], fitted, judgements)
+        column, logged = names[place_columns(len(names))[largest]], _log_columns(fitted, judgements)
+        sentence = f"What counts as far depends on where a {noun} lies ({shown}), mostly in column {column!r}: " + (
+            f"logarithms describe the {terms} better. Take the logarithm of {', '.join(map(repr, logged))}."
+            if logged
+            else "no single metric fits everywhere. Transform the columns so that equal differences mean the same "
+            "everywhere, or fit one metric per region."
+        )
     else:
         wrong, right = ("close", "far") if z[0] > 0 else ("far", "close")
         sentence = (
@@ -1192,20 +1122,6 @@ def _finding(kind: Misfit, p_value: float, z: FloatArray, fitted: Fit, judgement
     return Finding(kind, p_value, sentence)
 
 
-def _of_place(shown: str, column: str, fitted: Fit, judgements: Judgements) -> str:
-    found = f"What counts as far depends on where a {fitted.kind.noun} lies ({shown}), mostly in column {column!r}: "
-    logged = _log_columns(fitted, judgements)
-    if logged:
-        return (
-            found + f"logarithms describe the {fitted.kind.term}s better. Take the logarithm of "
-            f"{', '.join(map(repr, logged))}."
-        )
-    return found + (
-        "no single metric fits everywhere. Transform the columns so that equal differences mean the same "
-        "everywhere, or fit one metric per region."
-    )
-
-
 def _log_columns(fitted: Fit, judgements: Judgements) -> list[str]:
     """The columns of positive numbers, if differences of their logarithms describe the labels better."""
     pairs = judgements.data
@@ -1213,14 +1129,9 @@ def _log_columns(fitted: Fit, judgements: Judgements) -> list[str]:
     positive = np.all(data > 0, axis=(0, 1))
     if not np.any(positive):
         return []
-    logs = np.where(positive, np.log(np.where(positive, data, 1.0)), data)
-    other = fit(judgements.with_data(logs), fitted.settings)
-    gain = judgements.effective_number * (fitted.certificate.loss - other.certificate.loss)
-    return [
-        name
-        for name, is_positive in zip(fitted.metric.column_names, positive, strict=True)
-        if is_positive and gain > _LIKELIHOOD_GAIN
-    ]
+    other = fit(judgements.with_data(np.where(positive, np.log(np.where(positive, data, 1.0)), data)), fitted.settings)
+    is_better = judgements.effective_number * (fitted.certificate.loss - other.certificate.loss) > _LIKELIHOOD_GAIN
+    return np.array(fitted.metric.column_names)[positive].tolist() if is_better else []
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -24,25 +26,15 @@ from closefar import packed
 from closefar.arrays import TINY, FloatArray, IndexArray
 from closefar.errors import either, joined, setting
 from closefar.fitting import Fit, Fitted, count_parameters, count_uncertain, score, without_penalty
-from closefar.fitting.fitting import name_columns
+from closefar.fitting.explain import name_columns
 from closefar.judgements import Judgements, Kind
 from closefar.model import Metric
-from closefar.model.factors import root_of
-from closefar.noise import FlipRate
+from closefar.model.metric import root_of
 from closefar.questions.dependence import Dependence, units_of_all
 from closefar.questions.goodness_of_fit import DOUBT, check_noise_if_possible
-from closefar.questions.likelihood import (
-    LabelLikelihood,
-    LabelTerms,
-    Optimum,
-    Outcomes,
-    RankMoves,
-    annotator_rates,
-    read_for,
-    scaled_eigh,
-    table_of,
-)
+from closefar.questions.likelihood import LabelLikelihood, LabelTerms, Moves, RankMoves, read_for, scaled_eigh
 from closefar.rows import BlockRows, LegRows, Rows, rows_of
+from closefar.solve import Answers, interval_terms, mixed_terms
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Intervals, and where the parameters that they are about may be.
@@ -61,17 +53,15 @@ class Interval:
     low: Any
     high: Any
 
+    def mapped(self, function: Callable[[Any], Any], standard_error: Any = None) -> Interval:
+        """The interval of an increasing function."""
+        error = self.standard_error if standard_error is None else standard_error
+        return Interval(function(self.estimate), error, function(self.low), function(self.high))
 
-def mapped(interval: Interval, function: Callable[[Any], Any], standard_error: Any = None) -> Interval:
-    """The interval of an increasing function."""
-    error = interval.standard_error if standard_error is None else standard_error
-    return Interval(function(interval.estimate), error, function(interval.low), function(interval.high))
-
-
-def from_zero(interval: Interval) -> Interval:
-    """The part of an interval that is not negative."""
-    low, high = np.maximum(interval.low, 0.0), np.maximum(interval.high, 0.0)
-    return Interval(interval.estimate, interval.standard_error, low, high)
+    @property
+    def from_zero(self) -> Interval:
+        """The part of an interval that is not negative."""
+        return replace(self, low=np.maximum(self.low, 0.0), high=np.maximum(self.high, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,191 +84,6 @@ _EIGENVALUE_ROUNDING = 1e-12  # eigenvalues up to this multiple of the largest a
 
 # Eigenvalues are distinct if they differ by more than this many standard errors of the difference.
 _DISTINCT_Z = 2.0
-
-_ENDS = ("estimate", "standard_error", "low", "high")
-
-
-@dataclass(frozen=True, eq=False)
-class Spread:
-    """Where the parameters may be in unit-free coordinates, and the transformation to the user's units.
-
-    An interval contains the estimate and the interval of each of `reaches`; without any it is unbounded.
-    Parameters are (packed M, thresholds) and, at the end, `n_rates` flip rates; the thresholds of levels come before
-    the strictness of annotators.
-    """
-
-    reaches: tuple[ParameterEllipsoid, ...]
-    transform: FloatArray
-    n_thresholds: int = 1
-    n_rates: int = 0
-
-    def interval(self, estimate: Any, gradients: FloatArray) -> Interval:
-        """The Wald interval of numbers with these gradients in the parameters; it is unbounded without any reach."""
-        shape = np.shape(estimate)
-        if not self.reaches:
-            error, low, high = (np.full(shape, value) for value in (np.inf, -np.inf, np.inf))
-            return Interval(estimate, error[()], low[()], high[()])
-        error, low, high = np.zeros(shape), np.array(estimate, dtype=float), np.array(estimate, dtype=float)
-        for reach in self.reaches:
-            centre = estimate + np.reshape(gradients @ reach.shift, shape)
-            errors = np.linalg.norm(gradients @ reach.root, axis=1).reshape(shape)
-            error = np.maximum(error, errors)
-            low = np.minimum(low, centre - reach.quantile * errors)
-            high = np.maximum(high, centre + reach.quantile * errors)
-        return Interval(estimate, error[()], low[()], high[()])
-
-    def squared_distances(self, z: Any, estimate: Any, slope: float) -> Interval:
-        """Intervals for z'Mz + slope tau, where tau is the first threshold."""
-        return self.interval(estimate, self._gradients(z, slope))
-
-    def thresholds(self, metric: Metric) -> Interval:
-        gradients = np.eye(self._n_parameters)[self._n_on_matrix :][: len(metric.thresholds)]
-        return from_zero(self.interval(np.array(metric.thresholds), gradients))
-
-    def matrix(self, metric: Metric) -> Interval:
-        entries = self.interval(metric.matrix, self._extended(self._of_entries))
-        low = np.where(np.eye(len(metric.factor), dtype=bool), np.maximum(entries.low, 0.0), entries.low)
-        return Interval(entries.estimate, entries.standard_error, low, entries.high)
-
-    def relative_matrix(self, metric: Metric) -> Interval:
-        """Intervals for M / tr M, in the units of the data."""
-        trace = float(metric.eigenvalues.sum())
-        if trace == 0.0:
-            unknown = np.full(metric.matrix.shape, np.nan)
-            return Interval(unknown, unknown, unknown, unknown)
-        estimate = metric.matrix / trace
-        of_trace = packed.form_gradients(self.transform).sum(axis=0)
-        on_matrix = (self._of_entries - np.outer(estimate.ravel(), of_trace)) / trace
-        return self.interval(estimate, self._extended(on_matrix))
-
-    @property
-    def _of_entries(self) -> FloatArray:
-        """The derivatives of the entries of M in the units of the data, a row each."""
-        i, j = np.indices((len(self.transform),) * 2).reshape(2, -1)
-        return packed.form_gradients(self.transform[i], self.transform[j])
-
-    def eigenvalues(self, metric: Metric) -> Interval:
-        """Intervals for the eigenvalues of M in the units of the data, largest first."""
-        values, vectors = self._centre(metric)
-        return self._of_eigenvalues(metric.eigenvalues, values, self._gradients(vectors.T, 0.0))
-
-    def directions(self, matrix: FloatArray) -> Interval:
-        """The mean squared distance along each direction: the eigenvalues of M in unit-free coordinates, largest first.
-
-        The second moment of the training pairs is the identity there, and treated as known.  d lambda = v' dM v for an
-        eigenvector v.
-        """
-        centre = matrix
-        if self.reaches:
-            centre = matrix + packed.unpack(self.reaches[0].shift[: self._n_on_matrix], len(matrix))
-        values, vectors = np.linalg.eigh(centre)
-        gradients = self._extended(packed.form_gradients(vectors[:, ::-1].T))
-        found = np.linalg.eigvalsh(matrix)[::-1]
-        rounding = _EIGENVALUE_ROUNDING * found[0]
-        estimate = np.where(found > rounding, found, 0.0)
-        interval = self._of_eigenvalues(estimate, values[::-1], gradients)
-        error, high = (np.where(size <= rounding, 0.0, size) for size in (interval.standard_error, interval.high))
-        return Interval(estimate, error, interval.low, high)
-
-    def _of_eigenvalues(self, estimate: FloatArray, values: FloatArray, gradients: FloatArray) -> Interval:
-        """Intervals for eigenvalues with these gradients; those that are not distinct share one interval."""
-        from_centre = [replace(reach, shift=reach.shift - self.reaches[0].shift) for reach in self.reaches]
-        each = replace(self, reaches=tuple(from_centre)).interval(values, gradients)
-        low, high = np.minimum(each.low, estimate), np.maximum(each.high, estimate)
-        error = self.interval(values[1:], gradients[:-1] - gradients[1:]).standard_error
-        for those in np.split(
-            np.arange(len(values)), np.flatnonzero(values[:-1] - values[1:] > _DISTINCT_Z * error) + 1
-        ):
-            low[those], high[those] = low[those].min(), high[those].max()
-        return from_zero(Interval(estimate, each.standard_error, low, high))
-
-    def flip_rate(self, metric: Metric) -> Interval | None:
-        if not self.n_rates:
-            return None
-        gradients = np.eye(self._n_parameters)[-self.n_rates :]
-        return mapped(self.interval(np.array(metric.flip_rate, dtype=float), gradients), _as_rates)
-
-    def probability(self, metric: Metric, rows: Rows, codes: IndexArray) -> Interval:
-        """Intervals for the probabilities of these outcomes, by the codes of `Outcomes`.
-
-        If an outcome has one end and the flip rates are known or zero, its interval follows from that of the margin,
-        otherwise from that of the log odds.
-        """
-        rates, n_cuts = np.ravel(metric.flip_rate), len(metric.thresholds)
-        likelihood = LabelLikelihood(
-            rows,
-            Outcomes(codes, n_cuts + 1, n_annotators=self.n_thresholds - n_cuts),
-            np.ones(len(codes)),
-            metric.noise,
-            None if self.n_rates else metric.flip_rate,
-            self.n_rates,
-            beyond=rows.gather(rows.squared_distances(metric.factor)),
-            gradients=lambda block: packed.form_gradients(block.T @ self.transform),
-            n_on_matrix=self._n_on_matrix,
-        )
-        strictness = np.zeros(likelihood.outcomes.n_annotators)
-        fitted = np.concatenate([np.zeros(self._n_on_matrix), metric.thresholds, strictness, rates[: self.n_rates]])
-        terms = likelihood.terms(fitted)
-        estimate = np.exp(-terms.loss)
-        if not self.reaches:
-            return Interval(estimate, np.full(len(codes), np.inf), np.zeros(len(codes)), np.ones(len(codes)))
-        above, below = likelihood.ends(fitted)
-        has_lower, has_upper = np.isfinite(above), np.isfinite(below)
-        if not self.n_rates and not np.any(has_lower & has_upper):
-            agreement = np.where(has_lower, above, -below)
-            # The derivatives of the agreement: scores of losses whose slopes are one.
-            falling = replace(terms, low=1.0 * has_lower, up=-1.0 * has_upper)
-            gradients = np.vstack([scores for _, scores in likelihood.scores(falling)])
-            base, kept = likelihood.flips.at(())
-            found = self.interval(agreement, gradients)
-            error = kept * metric.noise.pdf(agreement) * found.standard_error
-            return mapped(found, lambda margin: base + kept * metric.noise.cdf(margin), error)
-        low = high = logit(_inside(estimate))
-        largest = 0.0 * estimate
-        for reach in self.reaches:
-            centre = fitted + reach.shift
-            of_rates = centre[likelihood.n_on_margin :]
-            of_rates[:] = np.clip(of_rates, _LEAST_ODDS, 0.5 if self.n_rates == 1 else 1.0)
-            terms = likelihood.terms(centre)
-            scores = np.vstack([scores for _, scores in likelihood.scores(terms)])
-            share = _inside(np.exp(-terms.loss))
-            error = np.linalg.norm(scores @ reach.root, axis=1) / (1.0 - share)
-            low = np.minimum(low, logit(share) - reach.quantile * error)
-            high = np.maximum(high, logit(share) + reach.quantile * error)
-            largest = np.maximum(largest, error)
-        return Interval(estimate, largest * estimate * (1.0 - estimate), expit(low), expit(high))
-
-    @property
-    def _n_on_matrix(self) -> int:
-        return packed.packed_size(self.transform.shape[1])
-
-    @property
-    def _n_parameters(self) -> int:
-        return self._n_on_matrix + self.n_thresholds + self.n_rates
-
-    def _gradients(self, z: Any, slope: float) -> FloatArray:
-        rows = np.atleast_2d(np.asarray(z, dtype=np.float64)) @ self.transform
-        return self._extended(packed.form_gradients(rows), slope)
-
-    def _extended(self, on_matrix: FloatArray, slope: float = 0.0) -> FloatArray:
-        """Gradients in all parameters: these in M, `slope` in the first threshold, and otherwise zero."""
-        rest = np.zeros((len(on_matrix), self.n_thresholds + self.n_rates))
-        rest[:, : int(slope != 0.0)] = slope
-        return np.column_stack([on_matrix, rest])
-
-    def _centre(self, metric: Metric) -> tuple[FloatArray, FloatArray]:
-        """Eigenvalues and eigenvectors, largest first, of M at the first of the centres."""
-        vectors = np.linalg.svd(metric.factor, full_matrices=True)[0] if metric.rank else np.eye(len(metric.factor))
-        if not self.reaches or not np.any(self.reaches[0].shift):
-            return metric.eigenvalues, vectors
-        shift = packed.unpack(self.reaches[0].shift[: self._n_on_matrix], self.transform.shape[1])
-        values, vectors = np.linalg.eigh(metric.matrix + self.transform @ shift @ self.transform.T)
-        return values[::-1], vectors[:, ::-1]
-
-
-def _as_rates(values: Any) -> Any:
-    """Flip rates within their range: one is at most one half, and two have a sum of at most one."""
-    return np.clip(values, 0.0, 0.5 if np.ndim(values) == 0 else 1.0)[()]
 
 
 def _inside(probability: Any) -> Any:
@@ -331,19 +136,67 @@ class Confidence:
     statement: str
     level: float
     metric: Metric
-    threshold: Interval | None
-    thresholds: Interval
-    directions: Interval
-    matrix: Interval
-    eigenvalues: Interval
-    relative_matrix: Interval
-    flip_rate: Interval | None
-    _spread: Spread = field(repr=False)
+    # An interval contains the estimate and the interval of each reach; without any it is unbounded.  Parameters are M
+    # by its moves, the thresholds of levels, the strictness of annotators and, at the end, flip rates.
+    _reaches: tuple[ParameterEllipsoid, ...] = field(repr=False)
+    _moves: Moves = field(repr=False)
+    _n_thresholds: int = field(default=1, repr=False)
+    _n_rates: int = field(default=0, repr=False)
     _comparison_noise: float = field(default=1.0, repr=False)
+
+    @cached_property
+    def threshold(self) -> Interval | None:
+        found = self.thresholds
+        return found.mapped(itemgetter(0), found.standard_error[0]) if len(self.metric.thresholds) == 1 else None
+
+    @cached_property
+    def thresholds(self) -> Interval:
+        n, thresholds = len(self._moves), np.array(self.metric.thresholds)
+        return self._interval(thresholds, np.eye(self._n_parameters)[n : n + len(thresholds)]).from_zero
+
+    @cached_property
+    def directions(self) -> Interval:
+        values = self._moves.values
+        found = self._of_eigenvalues(values, np.diag(np.sqrt(values)), np.eye(len(values)))
+        rounding = _EIGENVALUE_ROUNDING * values[0]
+        estimate, error, high = (
+            np.where(size <= rounding, 0.0, size) for size in (values, found.standard_error, found.high)
+        )
+        return Interval(estimate, error, found.low, high)
+
+    @cached_property
+    def matrix(self) -> Interval:
+        entries = self._interval(self.metric.matrix, self._extended(self._of_entries))
+        on_diagonal = np.eye(len(self._moves.basis), dtype=bool)
+        return replace(entries, low=np.where(on_diagonal, np.maximum(entries.low, 0.0), entries.low))
+
+    @cached_property
+    def eigenvalues(self) -> Interval:
+        return self._of_eigenvalues(self.metric.eigenvalues, self.metric.factor, self._moves.basis)
+
+    @cached_property
+    def relative_matrix(self) -> Interval:
+        trace = float(self.metric.eigenvalues.sum())
+        if trace == 0.0:
+            return Interval(*[np.full(self.metric.matrix.shape, np.nan)] * 4)
+        estimate = self.metric.matrix / trace
+        of_trace = packed.form_gradients(self._moves.basis).sum(axis=0)
+        on_matrix = (self._of_entries - np.outer(estimate.ravel(), of_trace)) / trace
+        return self._interval(estimate, self._extended(on_matrix))
+
+    @cached_property
+    def flip_rate(self) -> Interval | None:
+        if not self._n_rates:
+            return None
+        rates = np.array(self.metric.flip_rate, dtype=float)  # one is at most one half, and two sum to at most one
+        found = self._interval(rates, np.eye(self._n_parameters)[-self._n_rates :])
+        return found.mapped(lambda values: np.clip(values, 0.0, 1.0 if np.ndim(values) else 0.5)[()])
 
     def squared_distance(self, z: Any) -> Interval:
         """Return z'Mz for each difference z, with its interval."""
-        return from_zero(self._spread.squared_distances(z, self.metric.squared_distance(z), slope=0.0))
+        rows = np.atleast_2d(np.asarray(z, dtype=np.float64)) @ self._moves.basis
+        squared = self._interval(self.metric.squared_distance(z), self._extended(packed.form_gradients(rows)))
+        return squared.from_zero
 
     def distance(self, z: Any) -> Interval:
         """Return the length of each difference z in the metric, with its interval."""
@@ -351,7 +204,7 @@ class Confidence:
         length = np.sqrt(squared.estimate)
         with np.errstate(divide="ignore", invalid="ignore"):
             error = np.where(squared.standard_error > 0, 0.5 * squared.standard_error / length, 0.0)[()]
-        return mapped(squared, np.sqrt, error)
+        return squared.mapped(np.sqrt, error)
 
     def probability_far(self, z: Any) -> Interval:
         """Return the probability that a pair with difference z is labelled far, with its interval."""
@@ -370,9 +223,9 @@ class Confidence:
 
     def _probabilities(self, z: Any, codes: Sequence[int], shape: tuple[int, ...]) -> Interval:
         rows = rows_of(np.atleast_2d(np.asarray(z, dtype=np.float64)))
-        found = [self._spread.probability(self.metric, rows, np.full(rows.n_rows, code)) for code in codes]
-        ends = (np.stack([getattr(each, end) for each in found], axis=-1).reshape(shape)[()] for end in _ENDS)
-        return Interval(*ends)
+        found = [self._probability(rows, np.full(rows.n_rows, code)) for code in codes]
+        columns = zip(*((each.estimate, each.standard_error, each.low, each.high) for each in found), strict=True)
+        return Interval(*(np.stack(column, axis=-1).reshape(shape)[()] for column in columns))
 
     def probability_as_given(self, comparisons: Any) -> Interval:
         """Return the probability that the first leg of each comparison is called the shorter one, with its interval.
@@ -386,8 +239,110 @@ class Confidence:
                 f"{tuple(comparisons.shape)}. Use probability_far for pairs."
             )
         scaled = LegRows(rows.legs, 0, rows.n_comparisons, 1.0 / self._comparison_noise)
-        as_given = np.full(rows.n_comparisons, len(self.metric.thresholds) + 1)
-        return self._spread.probability(self.metric, scaled, as_given)
+        n_levels = len(self.metric.thresholds) + 1 if self.metric.thresholds else 0
+        return self._probability(scaled, np.full(rows.n_comparisons, n_levels + 1))
+
+    def _interval(self, estimate: Any, gradients: FloatArray) -> Interval:
+        """The Wald interval of numbers with these gradients in the parameters; it is unbounded without any reach."""
+        shape = np.shape(estimate)
+        if not self._reaches:
+            error, low, high = (np.full(shape, value) for value in (np.inf, -np.inf, np.inf))
+            return Interval(estimate, error[()], low[()], high[()])
+        error, low, high = np.zeros(shape), np.array(estimate, dtype=float), np.array(estimate, dtype=float)
+        for reach in self._reaches:
+            centre = estimate + np.reshape(gradients @ reach.shift, shape)
+            errors = np.linalg.norm(gradients @ reach.root, axis=1).reshape(shape)
+            error = np.maximum(error, errors)
+            low = np.minimum(low, centre - reach.quantile * errors)
+            high = np.maximum(high, centre + reach.quantile * errors)
+        return Interval(estimate, error[()], low[()], high[()])
+
+    @property
+    def _of_entries(self) -> FloatArray:
+        """The derivatives of the entries of M in the units of the data, a row each."""
+        i, j = np.indices((len(self._moves.basis),) * 2).reshape(2, -1)
+        return packed.form_gradients(self._moves.basis[i], self._moves.basis[j])
+
+    def _of_eigenvalues(self, estimate: FloatArray, factor: FloatArray, transform: FloatArray) -> Interval:
+        """Intervals for the eigenvalues of A A', largest first; those that are not distinct share one interval.
+
+        d lambda = v' dM v for an eigenvector v, at the first of the centres.
+        """
+        values, vectors = estimate, np.linalg.svd(factor, full_matrices=True)[0] if factor.size else np.eye(len(factor))
+        if self._reaches and np.any(self._reaches[0].shift):
+            shift = packed.unpack(self._reaches[0].shift[: len(self._moves)], self._moves.basis.shape[1])
+            values, vectors = np.linalg.eigh(factor @ factor.T + transform @ shift @ transform.T)
+            values, vectors = values[::-1], vectors[:, ::-1]
+        gradients = self._extended(packed.form_gradients(vectors.T @ transform))
+        from_centre = [replace(reach, shift=reach.shift - self._reaches[0].shift) for reach in self._reaches]
+        each = replace(self, _reaches=tuple(from_centre))._interval(values, gradients)
+        low, high = np.minimum(each.low, estimate), np.maximum(each.high, estimate)
+        error = self._interval(values[1:], gradients[:-1] - gradients[1:]).standard_error
+        starts = np.flatnonzero(values[:-1] - values[1:] > _DISTINCT_Z * error) + 1
+        for those in np.split(np.arange(len(values)), starts):
+            low[those], high[those] = low[those].min(), high[those].max()
+        return Interval(estimate, each.standard_error, low, high).from_zero
+
+    def _probability(self, rows: Rows, codes: IndexArray) -> Interval:
+        """Intervals for the probabilities of these answers, those to comparisons after those of pairs.
+
+        If an answer has one end and the flip rates are known or zero, its interval follows from that of the margin,
+        otherwise from that of the log odds.
+        """
+        metric, rates, n_cuts = self.metric, np.ravel(self.metric.flip_rate), len(self.metric.thresholds)
+        likelihood = LabelLikelihood(
+            rows,
+            self._moves,
+            Answers.of(n_cuts + 1 if n_cuts else 0, compares=True),
+            codes,
+            np.ones(len(codes)),
+            metric.noise,
+            () if self._n_rates else tuple(rates),
+            self._n_rates,
+            n_annotators=self._n_thresholds - n_cuts,
+            beyond=rows.gather(rows.squared_distances(metric.factor)),
+        )
+        fitted = np.zeros(self._n_parameters)
+        fitted[likelihood.cuts], fitted[likelihood.n_on_margin :] = metric.thresholds, rates[: self._n_rates]
+        terms = likelihood.terms(fitted)
+        estimate = np.exp(-terms.loss)
+        if not self._reaches:
+            return Interval(estimate, np.full(len(codes), np.inf), np.zeros(len(codes)), np.ones(len(codes)))
+        above, below = likelihood.margins(fitted)
+        has_lower, has_upper = np.isfinite(above), np.isfinite(below)
+        if not self._n_rates and not np.any(has_lower & has_upper):
+            # Agreement is the distance from the only end, whose derivatives in it are these.
+            agreement = np.where(has_lower, above, -below)
+            on_ends = terms._replace(low=-1.0 * has_lower, up=1.0 * has_upper)
+            found = self._interval(agreement, np.vstack([along for _, along in likelihood.derivatives(on_ends)]))
+            floor, kept, *_ = likelihood.mixture(())
+
+            def probability(margin: FloatArray) -> FloatArray:
+                return np.asarray(np.exp(-mixed_terms(interval_terms(metric.noise, margin, None, 0), floor, kept).loss))
+
+            return found.mapped(probability, estimate * (terms.low - terms.up) * found.standard_error)
+        low = high = logit(_inside(estimate))
+        largest = 0.0 * estimate
+        for reach in self._reaches:
+            centre = fitted + reach.shift
+            of_rates = centre[likelihood.n_on_margin :]
+            of_rates[:] = np.clip(of_rates, _LEAST_ODDS, 0.5 if self._n_rates == 1 else 1.0)
+            terms = likelihood.terms(centre)
+            along = np.vstack([along for _, along in likelihood.derivatives(terms)])
+            share = _inside(np.exp(-terms.loss))
+            error = np.linalg.norm(along @ reach.root, axis=1) / (1.0 - share)
+            low = np.minimum(low, logit(share) - reach.quantile * error)
+            high = np.maximum(high, logit(share) + reach.quantile * error)
+            largest = np.maximum(largest, error)
+        return Interval(estimate, largest * estimate * (1.0 - estimate), expit(low), expit(high))
+
+    @property
+    def _n_parameters(self) -> int:
+        return len(self._moves) + self._n_thresholds + self._n_rates
+
+    def _extended(self, on_matrix: FloatArray) -> FloatArray:
+        """Gradients in all parameters: these in M, and otherwise zero."""
+        return np.column_stack([on_matrix, np.zeros((len(on_matrix), self._n_thresholds + self._n_rates))])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -406,7 +361,6 @@ class Observed:
 
     fit: Fit
     judgements: Judgements
-    optimum: Optimum
     likelihood: LabelLikelihood
     parameters: FloatArray
     repeats: FloatArray
@@ -419,57 +373,22 @@ class Observed:
         groups = units_of_all(groups, judgements, stacklevel=stacklevel + 1)
         weighted = judgements.weighted(fit.settings.class_weight)
         counts, counted = weighted.all_weights > 0, weighted.counted()
-        table = table_of(fit, counted)
-        optimum = Optimum.of(
-            fit.metric,
-            counted,
-            comparison_noise=fit.relative_noise,
-            strictness=None if table is None else table.strictness,
-        )
-        n_parameters = packed.packed_size(optimum.size) + len(optimum.thresholds)
-        if n_parameters > _MOST_COVARIED:
+        moves = Moves.of(fit, counted, keeps_rank=False, is_complete=True)
+        likelihood, parameters = LabelLikelihood.of(fit, counted, moves, estimates=True)
+        if likelihood.n_on_margin > _MOST_COVARIED:
             raise ValueError(
-                f"standard errors are limited to {_MOST_COVARIED} parameters; got {n_parameters} ({optimum.size} "
-                "columns). Leave columns out, or reduce them (for instance with PCA)."
+                f"standard errors are limited to {_MOST_COVARIED} parameters; got {likelihood.n_on_margin} "
+                f"({moves.size} columns). Leave columns out, or reduce them (for instance with PCA)."
             )
-        # A rate of zero is on the boundary, where it is not treated as a parameter.
-        rates = np.ravel(fit.metric.flip_rate)
-        known = annotator_rates(fit, counted)
-        is_free = known is None and fit.known.estimates_flips and bool(np.all(rates > 0))
-        likelihood = LabelLikelihood.of(
-            optimum,
-            counted,
-            fit.metric.noise,
-            None if is_free else fit.metric.flip_rate if known is None else known,
-            n_rates=len(rates) if is_free else 0,
-            precision=0.0 if table is None else 1.0 / (table.width**2 * counted.total_weight),
-        )
-        return cls(
-            fit,
-            counted,
-            optimum,
-            likelihood,
-            parameters=np.append(optimum.parameters, rates) if is_free else optimum.parameters,
-            repeats=judgements.all_weights[counts],
-            dependence=Dependence(None if groups is None else groups[counts]),
-            largest_rank=min(fit.rank or optimum.size, optimum.size),
-        )
+        dependence = Dependence(None if groups is None else groups[counts])
+        largest_rank = min(fit.rank or moves.size, moves.size)
+        repeats = judgements.all_weights[counts]
+        return cls(fit, counted, likelihood, parameters, repeats, dependence, largest_rank)
 
     @property
-    def knows_rank(self) -> bool:
-        """Whether the rank was set below its maximum; a rank chosen from these labels is not known."""
-        return not self.fit.chose_rank and self.largest_rank < self.optimum.size
-
-    def count_parameters(self, *, keeps_rank: bool) -> int:
-        rank = self.largest_rank if keeps_rank else None
-        n_rates = np.size(self.fit.metric.flip_rate) * self.fit.known.estimates_flips
-        return count_parameters(self.optimum.size, rank) - 1 + len(self.optimum.thresholds) + int(n_rates)
-
-    def count_uncertain(self) -> float:
-        """The number of uncertain labels: the sum of 4 p (1 - p), over attached comparisons, too."""
-        n, others = len(self.judgements), self.judgements.comparisons
-        found = count_uncertain(score(self.fit, self.judgements), self.repeats[:n])
-        return found if others is None else found + count_uncertain(score(self.fit, others), self.repeats[n:])
+    def size(self) -> int:
+        """The number of directions of M."""
+        return self.likelihood.moves.size
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -479,9 +398,6 @@ class Observed:
 # of the scores, summed first over pairs that are not independent. Where the rank of M is fixed, both are taken on
 # the moves that keep it: in coordinates in which M is diagonal, range first, all but those within its null space.
 
-
-# Eigenvalues of M, in unit-free coordinates, that count as zero beside the largest.
-_ZERO_EIGENVALUE = 1e-8
 
 # With its diagonal scaled to one, an information with a smaller eigenvalue does not determine the parameters.
 _SINGULAR = 1e-10
@@ -531,39 +447,32 @@ def sandwich(
     also include class weights.  If M has a lower rank, all moves are allowed, as if there were no
     constraint.
     """
-    matrix, others = packed.split(parameters, likelihood.rows.n_columns)
-    values, vectors = np.linalg.eigh(matrix)
-    values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
-    rank = int(np.sum(values > _ZERO_EIGENVALUE * max(values[0], 0.0)))
+    (matrix, others), n_on_matrix = packed.split(parameters, likelihood.moves.size), len(likelihood.moves)
     terms, hessian, *spreads = _information_and_spreads(likelihood, parameters, dependence, repeats)
     slope = likelihood.gradient(terms, parameters, likelihood.shares)
-    moves = RankMoves.at(values, vectors, rank, packed.split(slope, len(matrix))[0], n_more=len(others))
+    moves = RankMoves.at(matrix, packed.split(slope, len(matrix))[0], len(others))
     information = moves.information(hessian)
-    if rank < largest_rank:
-        basis, covering = np.eye(len(hessian)), hessian
-    else:
-        basis, covering = moves.basis, information
+    basis, covering = (np.eye(len(hessian)), hessian) if moves.rank < largest_rank else (moves.basis, information)
     n = float(repeats.sum())
     plain, spread = (basis.T @ each @ basis for each in spreads)
     if _is_singular(information) or _is_singular(covering) or _vanishes(basis.T @ hessian @ basis, n * plain):
-        return Sandwich(None, rank)
+        return Sandwich(None, moves.rank)
     root = basis @ np.linalg.solve(covering, root_of(spread).T)
-    error = np.linalg.norm(
-        packed.form_gradients(vectors[:, largest_rank - 1 : largest_rank].T) @ root[: likelihood.n_on_matrix]
-    )
+    weakest = moves.vectors[:, largest_rank - 1 : largest_rank].T
+    error = np.linalg.norm(packed.form_gradients(weakest) @ root[:n_on_matrix])
     # The optimum is away along moves of parameters but thresholds that are held at zero.
-    held = likelihood.n_on_matrix + np.arange(likelihood.outcomes.n_cuts)
+    held = np.arange(len(slope))[likelihood.cuts]
     held = held[(parameters[held] <= 0.0) & (slope[held] > 0.0)]
     free = ~np.any(moves.basis[held] != 0.0, axis=0)
     push = moves.basis[:, free].T @ slope
     independent, actual = (float(np.trace(np.linalg.solve(covering, each))) for each in (plain, spread))
-    ratios = others / np.maximum(np.linalg.norm(root[likelihood.n_on_matrix :], axis=1), TINY)
+    ratios = parameters / np.maximum(np.linalg.norm(root, axis=1), TINY)
     return Sandwich(
         root,
-        rank,
-        smallest=float(values[largest_rank - 1] / max(error, TINY)),
-        threshold=float(ratios[: likelihood.outcomes.n_cuts].min(initial=np.inf)),
-        flip_rate=float(ratios[likelihood.outcomes.n_thresholds :].min(initial=np.inf)),
+        moves.rank,
+        smallest=float(moves.values[largest_rank - 1] / max(error, TINY)),
+        threshold=float(ratios[likelihood.cuts].min(initial=np.inf)),
+        flip_rate=float(ratios[likelihood.n_on_margin :].min(initial=np.inf)),
         distance=float(np.sqrt(n * max(float(push @ np.linalg.solve(information[np.ix_(free, free)], push)), 0.0))),
         independence=min(1.0, independent / max(actual, TINY)),
     )
@@ -574,12 +483,10 @@ def _information_and_spreads(
 ) -> tuple[LabelTerms, FloatArray, FloatArray, FloatArray]:
     """The terms of all rows, the information, and the covariance of the scores if independent, and as they depend."""
     # Strictness is drawn anew from its prior as judgements are, so that the prior has scores, too.
-    terms, prior = likelihood.terms(parameters), likelihood.of_prior / float(repeats.sum())
-    few, few_repeats = likelihood.thinned(repeats)
-    few_terms = terms if few is likelihood else few.terms(parameters)
-    plain = Dependence(None).spread(few, few_terms, few_repeats) + prior
+    terms, prior = likelihood.terms(parameters), np.diag(likelihood.precisions) / float(repeats.sum())
+    plain = Dependence(None).spread(likelihood, terms, repeats) + prior
     spread = plain if dependence.ids is None else dependence.spread(likelihood, terms, repeats) + prior
-    return terms, few.information(parameters, few.shares, few_terms), plain, spread
+    return terms, likelihood.information(parameters, likelihood.shares, terms), plain, spread
 
 
 def _is_singular(information: FloatArray) -> bool:
@@ -617,7 +524,7 @@ _SHRINKAGE = 0.2
 _NEWTON_SINGULAR = 1e-12
 
 
-def minimise(
+def find_optimum(
     likelihood: LabelLikelihood,
     start: FloatArray,
     weights: FloatArray,
@@ -630,7 +537,7 @@ def minimise(
     `information` is that of a similar fit, if there is one.  With a rank, M keeps it: steps are along the moves that do
     to first order, and end at the nearest matrix of that rank.
     """
-    parameters, terms = start, likelihood.terms(start)
+    parameters, terms, size = start, likelihood.terms(start), likelihood.moves.size
     loss, last = likelihood.loss(terms, start, weights), np.inf
     solve = None
     for _ in range(_FREE_STEPS):
@@ -638,7 +545,7 @@ def minimise(
         if information is None:
             information, solve = likelihood.information(parameters, weights, terms), None
         if solve is None or rank is not None:
-            solve = _inverse(information, parameters, gradient, likelihood.rows.n_columns, rank)
+            solve = _inverse(information, parameters, gradient, size, rank)
             if solve is None:
                 return None
         step = -(solve @ gradient)
@@ -649,9 +556,13 @@ def minimise(
             information, last = None, np.inf
             continue
         last = decrement
-        length = _longest_step(likelihood, parameters, step)
+        # At most half of the way to an invalid flip rate.
+        rates, along = (each[likelihood.n_on_margin :] for each in (parameters, step))
+        moved = along != 0.0
+        room = np.where(along > 0, _LARGEST_RATE - rates, rates)[moved] / np.abs(along[moved])
+        length = float(np.min(0.5 * room, initial=1.0))
         for _ in range(_FREE_HALVINGS):
-            new = _of_rank(parameters + length * step, likelihood.rows.n_columns, rank)
+            new = _of_rank(parameters + length * step, size, rank)
             terms = likelihood.terms(new)
             value = likelihood.loss(terms, new, weights)
             if value <= loss - 1e-4 * length * decrement:
@@ -667,17 +578,15 @@ def _inverse(
     information: FloatArray, parameters: FloatArray, gradient: FloatArray, size: int, rank: int | None
 ) -> FloatArray | None:
     """The inverse of the information, along the moves that keep the rank if there is one; None if it is singular."""
-    basis = None
+    basis = np.eye(len(information))
     if rank is not None:
         (matrix, others), (slope, _) = packed.split(parameters, size), packed.split(gradient, size)
-        values, vectors = np.linalg.eigh(matrix)
-        moves = RankMoves.at(values[::-1], vectors[:, ::-1], rank, slope, n_more=len(others))
+        moves = RankMoves.at(matrix, slope, len(others), rank)
         basis, information = moves.basis, moves.information(information)
     values, vectors, scale = scaled_eigh(information)
     if not values[0] > _NEWTON_SINGULAR:
         return None
-    root = vectors / np.sqrt(values) / scale[:, None]
-    root = root if basis is None else basis @ root
+    root = basis @ (vectors / np.sqrt(values) / scale[:, None])
     return np.asarray(root @ root.T)
 
 
@@ -691,16 +600,6 @@ def _of_rank(parameters: FloatArray, size: int, rank: int | None) -> FloatArray:
     return packed.join(factor @ factor.T, others)
 
 
-def _longest_step(likelihood: LabelLikelihood, parameters: FloatArray, step: FloatArray) -> float:
-    """At most one, and at most half of the way to an invalid flip rate."""
-    length = 1.0
-    for rate, along in zip(*(each[likelihood.n_on_margin :] for each in (parameters, step)), strict=True):
-        if along != 0.0:
-            room = _LARGEST_RATE - rate if along > 0 else rate
-            length = float(min(length, 0.5 * room / abs(along)))
-    return length
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The optimum over all symmetric matrices: the centre of intervals if a fit is on the boundary of the metrics.
 
@@ -712,9 +611,7 @@ _CONTRADICTED_P = 1e-3
 def find_free_optimum(sample: Observed, facts: Sandwich, quantile: float) -> tuple[ParameterEllipsoid | None, bool]:
     """The optimum over all symmetric M and any tau, and whether the labels reject the fit; None: there is none."""
     n, likelihood = float(sample.repeats.sum()), sample.likelihood
-    few, _ = likelihood.thinned(sample.repeats)
-    near = None if few is likelihood else few.information(sample.parameters, few.shares)
-    centre = minimise(likelihood, sample.parameters, likelihood.shares, n, near)
+    centre = find_optimum(likelihood, sample.parameters, likelihood.shares, n)
     if centre is None:
         return None, False
     _, information, plain, spread = _information_and_spreads(likelihood, centre, sample.dependence, sample.repeats)
@@ -723,7 +620,7 @@ def find_free_optimum(sample: Observed, facts: Sandwich, quantile: float) -> tup
     root = np.asarray(np.linalg.solve(information, root_of(spread).T))
     losses = [likelihood.loss(likelihood.terms(each), each, likelihood.shares) for each in (sample.parameters, centre)]
     ratio = 2.0 * n * facts.independence * float(losses[0] - losses[1])
-    n_more = packed.packed_size(sample.optimum.size - facts.rank) + int(0.0 in sample.fit.metric.thresholds)
+    n_more = packed.packed_size(sample.size - facts.rank) + int(0.0 in sample.fit.metric.thresholds)
     contradicts = n_more > 0 and float(chi2.sf(ratio, n_more)) < _CONTRADICTED_P
     return ParameterEllipsoid(centre - sample.parameters, root, quantile), contradicts
 
@@ -746,7 +643,8 @@ def jackknife(
     likelihood, n = sample.likelihood, float(sample.repeats.sum())
     rng = np.random.default_rng(check_random_state(0 if random_state is None else random_state).randint(2**31))
     # By margin and label, so that parts depend neither on the order of the rows nor on units.
-    order = np.lexsort((likelihood.outcomes.codes, np.round(likelihood.margins(centre), 7)))
+    lower, upper = likelihood.margins(centre)
+    order = np.lexsort((likelihood.codes, np.round(np.where(np.isfinite(lower), lower, upper), 7)))
     left_out = sample.dependence.parts(sample.repeats, np.argsort(order).astype(np.float64), JACKKNIFE_PARTS, rng)
     kept = sample.likelihood.shares[:, None] * (1.0 - left_out / sample.repeats[:, None])
     left = kept.sum(axis=0)
@@ -756,7 +654,7 @@ def jackknife(
     near = likelihood.information(centre, likelihood.shares)
     rank = sample.largest_rank if keeps_rank else None
     found = Parallel(n_jobs=n_jobs, prefer="threads")(
-        delayed(minimise)(likelihood, centre, weights, n, near, rank=rank) for weights in kept.T
+        delayed(find_optimum)(likelihood, centre, weights, n, near, rank=rank) for weights in kept.T
     )
     if any(each is None for each in found):
         return None
@@ -803,27 +701,55 @@ def _more(kind: Kind) -> str:
     return f"{kind.verb.capitalize()} more {kind.noun}s"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evidence:
-    """The number of uncertain labels and of parameters; dependent labels count for less.
+    """A fit and its sandwich, the number of uncertain labels and of parameters; dependent labels count for less."""
 
-    `n_units` is the number of groups or points that make pairs dependent.
-    """
-
-    kind: Kind
+    sample: Observed
+    facts: Sandwich
     uncertain: float
     n_parameters: int
-    n_observations: float
-    estimates_flips: bool = False
-    n_units: float = math.inf
 
     @classmethod
-    def of(cls, sample: Observed, facts: Sandwich, *, keeps_rank: bool) -> Evidence:
-        uncertain = sample.count_uncertain() * facts.independence
-        n_parameters = sample.count_parameters(keeps_rank=keeps_rank)
-        n_units = math.inf if sample.dependence.n_units is None else float(sample.dependence.n_units)
-        n, flips = float(sample.repeats.sum()), sample.fit.known.estimates_flips
-        return cls(sample.fit.kind, uncertain, n_parameters, n, flips, n_units)
+    def of(cls, sample: Observed, facts: Sandwich) -> Evidence:
+        fit, judgements, repeats = sample.fit, sample.judgements, sample.repeats
+        # The sum of 4 p (1 - p), over attached comparisons, too.
+        uncertain = count_uncertain(score(fit, judgements), repeats[: len(judgements)])
+        if judgements.comparisons is not None:
+            uncertain += count_uncertain(score(fit, judgements.comparisons), repeats[len(judgements) :])
+        n_rates = np.size(fit.metric.flip_rate) * int(fit.known.estimates_flips)
+        n_thresholds = sample.likelihood.n_on_margin - len(sample.likelihood.moves)
+        found = cls(sample, facts, uncertain * facts.independence, 0)
+        rank = sample.largest_rank if found.keeps_rank else None
+        return replace(
+            found, n_parameters=count_parameters(sample.size, rank, with_flips=n_rates, n_thresholds=n_thresholds)
+        )
+
+    @property
+    def boundary(self) -> str | None:
+        """Why the optimum may lie on the boundary of the feasible set; None if it is interior."""
+        facts, largest_rank = self.facts, self.sample.largest_rank
+        if facts.rank < largest_rank:
+            return f"M has rank {facts.rank} of {largest_rank}"
+        if not facts.smallest > _INTERIOR_Z:
+            return f"the smallest eigenvalue of M is only {facts.smallest:.1f} standard errors above zero"
+        if not facts.threshold > _INTERIOR_Z:
+            return f"the threshold is only {facts.threshold:.1f} standard errors above zero"
+        return None
+
+    @property
+    def keeps_rank(self) -> bool:
+        """Whether the rank was set below its maximum, and is not that of the boundary.
+
+        A rank chosen from these labels is not known.
+        """
+        is_set = not self.sample.fit.chose_rank and self.sample.largest_rank < self.sample.size
+        return is_set and self.boundary is None
+
+    @property
+    def n_units(self) -> float:
+        """The number of groups or points that make pairs dependent."""
+        return math.inf if self.sample.dependence.n_units is None else float(self.sample.dependence.n_units)
 
     @property
     def per_parameter(self) -> float:
@@ -832,89 +758,123 @@ class Evidence:
     @property
     def many(self) -> float:
         """The uncertain labels per parameter from which on the sandwich alone is enough."""
-        return max(_MANY_UNCERTAIN, float(self.n_parameters)) * (_TIMES_WITH_FLIPS if self.estimates_flips else 1.0)
+        times = _TIMES_WITH_FLIPS if self.sample.fit.known.estimates_flips else 1.0
+        return max(_MANY_UNCERTAIN, float(self.n_parameters)) * times
 
     @property
     def is_plenty(self) -> bool:
         return min(self.uncertain, self.n_units) >= self.many * self.n_parameters
 
-    def flaw(self, method: str) -> str | None:
-        """Why there are too few labels for the intervals of a method; None if there are enough."""
-        if self.is_plenty or (method == "jackknife" and self.per_parameter >= _INTERVAL_UNCERTAIN):
-            return None
-        if self.per_parameter >= _INTERVAL_UNCERTAIN:
-            return (
-                f"The {method} needs at least {self.many:.0f} uncertain {self.kind.term}s (and groups or points, if "
+    def flaws(self, method: str) -> tuple[str, ...]:
+        """The reasons why a method can't be valid, one sentence each; no refit helps."""
+        flaws, fit, dependence, kind = [], self.sample.fit, self.sample.dependence, self.sample.fit.kind
+        distance, rate = self.facts.distance, fit.metric.flip_rate
+        if not fit.certificate.converged:
+            flaws.append("The fit did not converge; see certificate_.status.")
+        elif not distance <= (_AT_OPTIMUM_Z if self.keeps_rank else _NEAR_OPTIMUM_Z):
+            flaws.append(
+                f"The fit is {distance:.2g} standard errors from the optimum. Pass the {kind.noun}s, "
+                f"{kind.term}s and weights that it was fitted to, or fit with a smaller " + setting("tol") + "."
+            )
+        if fit.annotators is not None and fit.annotators.flip_rates is not None:
+            flaws.append(_KNOWN_RATES)
+        elif fit.known.estimates_flips and not (np.min(rate) > 0 and self.facts.flip_rate > _INTERIOR_Z):
+            known = (
+                tuple(round(each, 3) if each > min(rate) else 0.0 for each in rate) if isinstance(rate, tuple) else 0
+            )
+            flaws.append(
+                f"The estimated flip rate, {np.min(rate):.2g}, is within {_INTERIOR_Z:g} standard errors of zero, its "
+                f"boundary. {_more(kind)} or, if {kind.term}s are never flipped so, fit with "
+                + setting(flip_rate=known)
+                + "."
+            )
+        if not self.is_plenty and self.per_parameter < _INTERVAL_UNCERTAIN:
+            needed = float(self.sample.repeats.sum()) * _INTERVAL_UNCERTAIN / max(self.per_parameter, 1e-3)
+            dependent = f", dependent {kind.term}s for less" if math.isfinite(self.n_units) else ""
+            flaws.append(
+                f"Intervals need at least {_INTERVAL_UNCERTAIN:g} uncertain {kind.term}s per parameter; got "
+                f"{self.per_parameter:.1f} ({self.uncertain:,.0f}, the sum of 4 p (1 - p), for {self.n_parameters:,} "
+                f"parameters; weights count as repeats{dependent}). {kind.verb.capitalize()} about "
+                f"{_rounded_up(needed):,} {kind.noun}s in total, or leave columns out."
+            )
+        elif not self.is_plenty and method != "jackknife":
+            flaws.append(
+                f"The {method} needs at least {self.many:.0f} uncertain {kind.term}s (and groups or points, if "
                 f"any) per parameter; got {min(self.uncertain, self.n_units) / self.n_parameters:.1f}. Use "
                 'method="jackknife".'
             )
-        needed = self.n_observations * _INTERVAL_UNCERTAIN / max(self.per_parameter, 1e-3)
-        dependent = f", dependent {self.kind.term}s for less" if math.isfinite(self.n_units) else ""
-        return (
-            f"Intervals need at least {_INTERVAL_UNCERTAIN:g} uncertain {self.kind.term}s per parameter; got "
-            f"{self.per_parameter:.1f} ({self.uncertain:,.0f}, the sum of 4 p (1 - p), for {self.n_parameters:,} "
-            f"parameters; weights count as repeats{dependent}). {self.kind.verb.capitalize()} about "
-            f"{_rounded_up(needed):,} {self.kind.noun}s in total, or leave columns out."
-        )
+        if self.n_units < _FEWEST_UNITS:
+            what = "points" if dependence.by_points else "groups"
+            flaws.append(f"Intervals need at least {_FEWEST_UNITS} {what}; got {dependence.n_units}. Add more {what}.")
+        return tuple(flaws)
 
+    def statement(self, method: str) -> str:
+        """What valid intervals of the sandwich or the jackknife are based on."""
+        sample, facts, term, boundary = self.sample, self.facts, self.sample.fit.kind.term, self.boundary
+        if method == "jackknife":
+            found, enough = f"{self.per_parameter:.1f} uncertain {term}s per parameter", f"{self.many:.0f}"
+            if math.isfinite(self.n_units):
+                units = "points" if sample.dependence.by_points else "groups"
+                found = f"{self.n_units / self.n_parameters:.1f} {units} and {found} (dependent {term}s count less)"
+                enough += " of each"
+            statement = (
+                f"Each interval contains that of the sandwich and that of a jackknife of {JACKKNIFE_PARTS} fits, which "
+                f"corrects the bias with only {found}; from {enough} on the sandwich is enough."
+            )
+        else:
+            threshold = f", the threshold {facts.threshold:.1f}" if math.isfinite(facts.threshold) else ""
+            interior = (
+                f": the optimum is interior (the smallest eigenvalue of M is {facts.smallest:.1f} standard errors "
+                f"above zero{threshold})"
+            )
+            statement = f"Sandwich standard errors from the observed information{'' if boundary else interior}."
+        is_limited = sample.largest_rank < sample.size
+        if boundary is not None or (sample.fit.chose_rank and is_limited):
+            reason = boundary if boundary is not None else f"the rank was chosen from these {term}s"
+            statement += (
+                f" Since {reason}, intervals are centred at the optimum over all symmetric matrices, which has no "
+                "boundary, and extended to contain the fit's own estimate."
+            )
+        elif is_limited:
+            statement += f" Rank {sample.largest_rank} is treated as known."
+        return statement
 
-def boundary_of(facts: Sandwich, largest_rank: int) -> str | None:
-    """Why the optimum may lie on the boundary of the feasible set; None if it is interior."""
-    if facts.rank < largest_rank:
-        return f"M has rank {facts.rank} of {largest_rank}"
-    if not facts.smallest > _INTERIOR_Z:
-        return f"the smallest eigenvalue of M is only {facts.smallest:.1f} standard errors above zero"
-    if not facts.threshold > _INTERIOR_Z:
-        return f"the threshold is only {facts.threshold:.1f} standard errors above zero"
-    return None
-
-
-def find_flaws(
-    sample: Observed, facts: Sandwich, evidence: Evidence, method: str, *, keeps_rank: bool
-) -> tuple[str, ...]:
-    """The reasons why a method can't be valid, one sentence each; no refit helps."""
-    flaws = []
-    fit, dependence = sample.fit, sample.dependence
-    if not fit.certificate.converged:
-        flaws.append("The fit did not converge; see certificate_.status.")
-    elif not facts.distance <= (_AT_OPTIMUM_Z if keeps_rank else _NEAR_OPTIMUM_Z):
-        flaws.append(
-            f"The fit is {facts.distance:.2g} standard errors from the optimum. Pass the {fit.kind.noun}s, "
-            f"{fit.kind.term}s and weights that it was fitted to, or fit with a smaller " + setting("tol") + "."
-        )
-    if annotator_rates(fit, sample.judgements) is not None:
-        flaws.append(_KNOWN_RATES)
-    elif fit.known.estimates_flips and not (np.min(fit.metric.flip_rate) > 0 and facts.flip_rate > _INTERIOR_Z):
-        flaws.append(_flaw_of_rates(fit.metric.flip_rate, fit.kind))
-    too_few = evidence.flaw(method)
-    if too_few is not None:
-        flaws.append(too_few)
-    if dependence.n_units is not None and dependence.n_units < _FEWEST_UNITS:
-        what = "points" if dependence.by_points else "groups"
-        flaws.append(f"Intervals need at least {_FEWEST_UNITS} {what}; got {dependence.n_units}. Add more {what}.")
-    return tuple(flaws)
-
-
-def _flaw_of_rates(flip_rate: FlipRate, kind: Kind) -> str:
-    """What to do about an estimated flip rate close to zero."""
-    if isinstance(flip_rate, tuple):
-        known = tuple(round(rate, 3) if rate > min(flip_rate) else 0.0 for rate in flip_rate)
-        return (
-            f"The smaller of both flip rates, {min(flip_rate):.2g}, is within {_INTERIOR_Z:g} standard errors "
-            "of zero, its boundary. Label more pairs, or set both, such as "
-            + setting(flip_rate=known)
-            + "; they are then treated as known."
-        )
-    return (
-        f"The estimated flip rate, {flip_rate:.2g}, is within {_INTERIOR_Z:g} standard errors of zero, its "
-        f"boundary. {_more(kind)} or, if {kind.term}s are never flipped, fit with " + setting(flip_rate=0) + "."
-    )
+    def centre(self, at_fit: ParameterEllipsoid) -> tuple[ParameterEllipsoid, tuple[str, ...], str]:
+        """The sandwich at the fit or, if that is not in the interior, at the free optimum; flaws, and a remark."""
+        sample, kind = self.sample, self.sample.fit.kind
+        has_all_ranks = sample.largest_rank == sample.size
+        if self.boundary is None and has_all_ranks and self.facts.distance <= _AT_OPTIMUM_Z:
+            return at_fit, (), ""
+        free, contradicts = find_free_optimum(sample, self.facts, at_fit.quantile)
+        if self.keeps_rank:
+            remark = (
+                f" The {kind.term}s contradict it, so intervals are for the best metric of that rank, not for the M "
+                "that generated them."
+            )
+            return at_fit, (), remark if contradicts else ""
+        if free is None:
+            flaw = (
+                "M is on the boundary of the positive semidefinite matrices, and without that constraint the "
+                f"{kind.term}s do not determine it. {_more(kind)}, leave columns out, or set the rank."
+            )
+            return at_fit, (flaw,), ""
+        if has_all_ranks and contradicts:
+            flaw = (
+                f"The {kind.term}s contradict the model: an M with negative eigenvalues, which is not a metric, "
+                f"explains them far better. Check which {kind.term} means far, and see "
+                + either("diagnose()", "the warnings of the report")
+                + ". With "
+                + either("rank=...", "--rank")
+                + ", intervals are for the best metric of that rank."
+            )
+            return at_fit, (flaw,), ""
+        return free, (), ""
 
 
 def undetermined_statement(sample: Observed, *, has_penalty: bool) -> str:
     """State what the labels do not determine; `has_penalty` is about the fit that was asked about."""
     remark = "" if has_penalty else (" A penalty (" + setting("alpha") + " > 0) gives a metric, but no intervals.")
-    kind = sample.fit.kind
+    kind, likelihood = sample.fit.kind, sample.likelihood
     if sample.fit.is_quasi_separable and has_penalty:
         return (
             f"Not valid, and every interval is unbounded: one direction explains some {kind.term}s without exception, "
@@ -924,7 +884,13 @@ def undetermined_statement(sample: Observed, *, has_penalty: bool) -> str:
         return "Not valid, and every interval is unbounded: " + sample.fit.certificate.advice + remark
     where, why, there = "", f"all {kind.term}s can be explained without error", ""
     if not sample.fit.is_separable:
-        where = f" along {name_columns(sample.fit.metric.column_names, _least_informed(sample))}"
+        # The combination of columns, each divided by its root mean square, that the labels determine least.
+        _, vectors, scale = scaled_eigh(likelihood.information(sample.parameters, likelihood.shares))
+        move = packed.unpack((vectors[:, 0] / scale)[: len(likelihood.moves)], sample.size)
+        values, axes = np.linalg.eigh(move)
+        direction = likelihood.moves.basis @ axes[:, np.argmax(np.abs(values))]
+        direction = np.array(sample.fit.statistics.column_scales) * direction
+        where = f" along {name_columns(sample.fit.metric.column_names, direction)}"
         why, there = (
             f"no {kind.term} is informative there, or all that are can be explained without error",
             " that differ there",
@@ -933,48 +899,6 @@ def undetermined_statement(sample: Observed, *, has_penalty: bool) -> str:
         f"Not valid: the {kind.noun}s do not determine the metric{where} ({why}), so every interval is unbounded. "
         f"{_more(kind)}{there}, or leave columns out." + remark
     )
-
-
-def _least_informed(sample: Observed) -> FloatArray:
-    """The combination of columns, each divided by its root mean square, that the labels determine least."""
-    likelihood, coordinates = sample.likelihood, sample.optimum.coordinates
-    _, vectors, scale = scaled_eigh(likelihood.information(sample.parameters, likelihood.shares))
-    move = packed.unpack((vectors[:, 0] / scale)[: likelihood.n_on_matrix], likelihood.rows.n_columns)
-    values, axes = np.linalg.eigh(move)
-    return np.asarray(coordinates.scales * (coordinates.transform @ axes[:, np.argmax(np.abs(values))]))
-
-
-def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, boundary: str | None) -> str:
-    """State what valid intervals of the sandwich or the jackknife are based on."""
-    grouped = math.isfinite(evidence.n_units)
-    term = sample.fit.kind.term
-    if method == "jackknife":
-        found, enough = f"{evidence.per_parameter:.1f} uncertain {term}s per parameter", f"{evidence.many:.0f}"
-        if grouped:
-            units = "points" if sample.dependence.by_points else "groups"
-            found = f"{evidence.n_units / evidence.n_parameters:.1f} {units} and {found} (dependent {term}s count less)"
-            enough += " of each"
-        statement = (
-            f"Each interval contains that of the sandwich and that of a jackknife of {JACKKNIFE_PARTS} fits, which "
-            f"corrects the bias with only {found}; from {enough} on the sandwich is enough."
-        )
-    else:
-        threshold = f", the threshold {facts.threshold:.1f}" if math.isfinite(facts.threshold) else ""
-        interior = (
-            f": the optimum is interior (the smallest eigenvalue of M is {facts.smallest:.1f} standard errors above "
-            f"zero{threshold})"
-        )
-        statement = f"Sandwich standard errors from the observed information{interior if boundary is None else ''}."
-    chosen = sample.fit.chose_rank and sample.largest_rank < sample.optimum.size
-    if boundary is not None or chosen:
-        reason = boundary if boundary is not None else f"the rank was chosen from these {term}s"
-        statement += (
-            f" Since {reason}, intervals are centred at the optimum over all symmetric matrices, which has no "
-            "boundary, and extended to contain the fit's own estimate."
-        )
-    elif sample.knows_rank:
-        statement += f" Rank {sample.largest_rank} is treated as known."
-    return statement
 
 
 def _rounded_up(number: float) -> int:
@@ -1015,8 +939,7 @@ def confidence(
     Each interval contains the fit's estimate, but need not be centred there.  If M has eigenvalues at
     or near zero, or the rank was chosen from the labels, the centre is the optimum over all
     symmetric matrices, which has no boundary.  With few uncertain labels per parameter, the
-    interval also allows for the bias of the fit.  For more than 100,000 pairs, a sample that represents
-    all gives the standard errors to within about one percent; it depends on the order of the pairs.
+    interval also allows for the bias of the fit.
 
     Parameters
     ----------
@@ -1074,17 +997,15 @@ def confidence(
         at_fit = ParameterEllipsoid(
             np.zeros_like(sample.parameters), facts.root, float(ndtri(0.5 + 0.5 * float(level)))
         )
-        boundary = boundary_of(facts, sample.largest_rank)
-        keeps_rank = sample.knows_rank and boundary is None
-        evidence = Evidence.of(sample, facts, keeps_rank=keeps_rank)
+        evidence = Evidence.of(sample, facts)
         wanted = method if method != "auto" else "sandwich" if evidence.is_plenty else "jackknife"
-        flaws = find_flaws(sample, facts, evidence, wanted, keeps_rank=keeps_rank)
+        flaws = evidence.flaws(wanted)
         around, remark, is_skipped = at_fit, "", bool(flaws) and wanted != "sandwich"
         if not flaws:
-            around, flaws, remark = _centre(sample, facts, at_fit, boundary, keeps_rank=keeps_rank)
+            around, flaws, remark = evidence.centre(at_fit)
         reaches = (around,)
         if wanted == "jackknife" and not flaws:
-            centre = sample.parameters + around.shift
+            centre, keeps_rank = sample.parameters + around.shift, evidence.keeps_rank
             by_parts = jackknife(sample, centre, float(level), random_state, n_jobs, keeps_rank=keeps_rank)
             if by_parts is not None:
                 reaches = (around, by_parts)
@@ -1100,27 +1021,19 @@ def confidence(
             skipped = ["No refits were made, since they would not help."] if is_skipped else []
             statement = joined(["Not valid.", *flaws, "The standard errors are those of the sandwich.", *skipped])
         else:
-            statement = state(sample, facts, evidence, method, boundary) + remark
-    transform, likelihood = sample.optimum.coordinates.transform, sample.likelihood
-    spread = Spread(reaches, transform, likelihood.outcomes.n_thresholds, likelihood.n_rates)
-    metric = sample.fit.metric
-    thresholds = spread.thresholds(metric)
-    one = (getattr(thresholds, end)[0] for end in _ENDS)
+            statement = evidence.statement(method) + remark
+    likelihood = sample.likelihood
     return Confidence(
         method=method,
         valid=not flaws,
         flaws=flaws,
         statement=statement + _remarks(fit, sample, is_determined=method != "none"),
         level=float(level),
-        metric=metric,
-        threshold=Interval(*one) if len(metric.thresholds) == 1 else None,
-        thresholds=thresholds,
-        directions=spread.directions(sample.optimum.matrix),
-        matrix=spread.matrix(metric),
-        eigenvalues=spread.eigenvalues(metric),
-        relative_matrix=spread.relative_matrix(metric),
-        flip_rate=spread.flip_rate(metric),
-        _spread=spread,
+        metric=sample.fit.metric,
+        _reaches=reaches,
+        _moves=likelihood.moves,
+        _n_thresholds=likelihood.n_on_margin - len(likelihood.moves),
+        _n_rates=likelihood.n_rates,
         _comparison_noise=sample.fit.relative_noise,
     )
 
@@ -1136,39 +1049,6 @@ def _check_arguments(fit: Fit, level: Any, method: Any) -> None:
             + setting(fit_origin=True)
             + ". Fit the differences of pairs without it."
         )
-
-
-def _centre(
-    sample: Observed, facts: Sandwich, at_fit: ParameterEllipsoid, boundary: str | None, *, keeps_rank: bool
-) -> tuple[ParameterEllipsoid, tuple[str, ...], str]:
-    """The sandwich at the fit or, if that is not in the interior, at the free optimum; flaws, and a remark."""
-    kind, has_all_ranks = sample.fit.kind, sample.largest_rank == sample.optimum.size
-    if boundary is None and has_all_ranks and facts.distance <= _AT_OPTIMUM_Z:
-        return at_fit, (), ""
-    free, contradicts = find_free_optimum(sample, facts, at_fit.quantile)
-    if keeps_rank:
-        remark = (
-            f" The {kind.term}s contradict it, so intervals are for the best metric of that rank, not for the M that "
-            "generated them."
-        )
-        return at_fit, (), remark if contradicts else ""
-    if free is None:
-        flaw = (
-            f"M is on the boundary of the positive semidefinite matrices, and without that constraint the {kind.term}s "
-            f"do not determine it. {_more(kind)}, leave columns out, or set the rank."
-        )
-        return at_fit, (flaw,), ""
-    if has_all_ranks and contradicts:
-        flaw = (
-            f"The {kind.term}s contradict the model: an M with negative eigenvalues, which is not a metric, explains "
-            f"them far better. Check which {kind.term} means far, and see "
-            + either("diagnose()", "the warnings of the report")
-            + ". With "
-            + either("rank=...", "--rank")
-            + ", intervals are for the best metric of that rank."
-        )
-        return at_fit, (flaw,), ""
-    return free, (), ""
 
 
 def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
@@ -1193,6 +1073,6 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
         remarks += " The width of the annotators' strictness is treated as known."
     if sample.judgements.comparisons is not None and fit.settings.comparison_noise == "estimate":
         remarks += " The noise of comparisons, which was estimated, is treated as known."
-    n = len(sample.fit.metric.factor) - sample.optimum.size
+    n = len(sample.fit.metric.factor) - sample.size
     plural = "s" if n > 1 else ""
     return remarks + (f" The {fit.kind.noun}s do not vary in {n} direction{plural}; M is zero there." if n > 0 else "")

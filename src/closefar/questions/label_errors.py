@@ -8,27 +8,24 @@ far as that model can be trusted.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import inf, isinf
+from itertools import compress
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.sparse import csr_array
 from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
-from threadpoolctl import threadpool_limits
 
 from closefar import fitting
-from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray, is_dask, numbered
+from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray, is_dask
 from closefar.errors import either
-from closefar.fitting import Fit, Learner, Scores, Settings, score
+from closefar.fitting import Fit, Learner, Settings, score
 from closefar.judgements import (
     Judgements,
     Kind,
@@ -44,14 +41,12 @@ from closefar.judgements import (
     sample_partitions,
     split_judgements,
 )
-from closefar.judgements.pairs import words_for_sample
-from closefar.model import Metric, Scored, ScoredLevels
-from closefar.noise import Noise
+from closefar.judgements.checks import words_for_sample
+from closefar.model import Scores
 from closefar.plain import format_table
-from closefar.questions.dependence import Dependence, points_of_legs
+from closefar.questions.dependence import Dependence
 from closefar.questions.goodness_of_fit import (
     ENOUGH_UNCERTAIN,
-    binary_views,
     check_noise_if_possible,
     sides_of,
     weighted_bins,
@@ -78,23 +73,6 @@ class FlipCurve:
     sizes: FloatArray
     contradicting: FloatArray
     agreeing: FloatArray
-
-    @classmethod
-    def of(
-        cls,
-        is_beyond: bool,
-        sizes: FloatArray,
-        missed: FloatArray,
-        likelihood: FloatArray,
-        rates: FloatArray,
-        largest_rate: float,
-    ) -> Self:
-        """P(flipped) at the margins of a grid, given the probabilities of the rates."""
-        usual = np.maximum(likelihood.sum(axis=(1, 2), keepdims=True), TINY)
-        weights = likelihood / usual * (rates * np.minimum(_RATES, largest_rate))[:, None, None]
-        contradicted = _contradicted(missed)
-        contradicting = np.einsum("qsb,qsbm->m", weights, (1.0 - missed) / contradicted)
-        return cls(is_beyond, sizes, contradicting, np.einsum("qsb,qsbm->m", weights, missed / (1.0 - contradicted)))
 
 
 def probability_flipped(curves: tuple[FlipCurve, ...], margin: FloatArray, contradicts: BoolArray) -> FloatArray:
@@ -150,25 +128,30 @@ class FlipEvidence:
         return replace(highest, probability=np.max([each.probability for each in found], axis=0), curves=())
 
     @classmethod
-    def of(cls, scored: Scored, largest_rate: float = 1.0) -> Self:
+    def of(cls, scored: Scores, largest_rate: float = 1.0) -> Self:
         """Estimate flips from the contradictions of these margins, with a flip rate of at most `largest_rate`.
 
         Margins of fits that have seen the labels underestimate flips rather than overestimate them.
         """
         weights = scored.judgements.weights
         repeats = weights * (effective_number(weights) / weights.sum())
-        beyond = scored.margin >= 0
-        wheres = ((True, beyond), (False, ~beyond))
+        wheres = [(is_beyond, (scored.margin >= 0) == is_beyond) for is_beyond in (True, False)]
         sides = [(is_beyond, *_grid(scored, repeats, at)) for is_beyond, at in wheres if np.any(repeats[at] > 0)]
         rates = np.prod([np.maximum(likelihood.mean(axis=(1, 2)), TINY) for *_, likelihood in sides], axis=0)
         rates /= rates.sum()
-        curves = tuple(FlipCurve.of(*side, rates, largest_rate) for side in sides)
+        curves = []
+        for is_beyond, sizes, missed, likelihood in sides:
+            flipped = (rates * np.minimum(_RATES, largest_rate))[:, None, None]
+            flipped = flipped * likelihood / np.maximum(likelihood.sum(axis=(1, 2), keepdims=True), TINY)
+            contradicted = _contradicted(missed)
+            shares = (1.0 - missed) / contradicted, missed / (1.0 - contradicted)
+            curves.append(FlipCurve(is_beyond, sizes, *(np.einsum("qsb,qsbm->m", flipped, each) for each in shares)))
         low, high = np.interp([0.025, 0.975], np.cumsum(rates), _RATES)
-        probability = probability_flipped(curves, scored.margin, ~scored.is_right)
-        return cls(float(rates @ _RATES), float(low), float(high), probability, curves)
+        probability = probability_flipped(tuple(curves), scored.margin, ~scored.is_right)
+        return cls(float(rates @ _RATES), float(low), float(high), probability, tuple(curves))
 
 
-def _grid(scored: Scored, repeats: FloatArray, where: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _grid(scored: Scores, repeats: FloatArray, where: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The margins of the bins on one side of the threshold, the misses at each, and the likelihood of each curve.
 
     The axes of grid arrays are rate, scale, shape and bin of the margin.
@@ -189,147 +172,6 @@ def _grid(scored: Scored, repeats: FloatArray, where: BoolArray) -> tuple[FloatA
 def _contradicted(missed: FloatArray) -> FloatArray:
     rates = _RATES[:, None, None, None]
     return np.asarray(np.clip(rates + (1.0 - 2.0 * rates) * missed, 1e-12, 1.0 - 1e-12))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Places of points: where all labels of a point say that it lies, beside what its columns say.
-#
-# What a metric misses about a point shows in all pairs of that point. So each point may lie off the place that a
-# linear map of its columns gives it, at a price. Both prices are chosen by held-out labels; if places of their own
-# predict these no better than the columns alone, points have none.
-
-
-_MOST_PLACED_PAIRS = 50_000  # of more pairs, the search for the two prices takes too long
-_MOST_PLACE_COLUMNS = 6  # a metric of more directions is truncated to those in which points are furthest apart
-_PRICE_FOLDS = 5  # that choose the prices
-_JUDGING_FOLDS = 20  # that judge: a label must not move the points that it is judged by
-_PLACE_STEPS = 100  # of L-BFGS-B, a limit of the time
-_START_SCALES = np.geomspace(1e-4, 1.0, 17)
-
-# Of the squares of the map, with columns in units of their standard deviations, and of the squares of the offsets:
-# chosen on the first two seeds of the tables in benchmarks/peers/works/wrong_labels.py.
-_MAP_PRICES = (3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0)
-_OFFSET_PRICES = (128.0, 64.0, 32.0, 16.0, 8.0)  # on the same tables
-_FIRST_OFFSET_PRICE = 32.0  # in the middle of these
-
-
-@dataclass(frozen=True, eq=False)
-class _PlacedPairs:
-    """Labelled pairs of points; `differences` @ places are the differences of the pairs.
-
-    Parameters are one vector: a linear map of the columns, the threshold, and the offset of each point from the map.
-    """
-
-    points: FloatArray  # (m, d), standardised
-    differences: csr_array  # (n, m), with 1 and -1 in each row
-    signs: FloatArray
-    weights: FloatArray
-    noise: Noise
-    n_dimensions: int
-
-    def take(self, rows: IndexArray) -> _PlacedPairs:
-        return replace(self, differences=self.differences[rows], signs=self.signs[rows], weights=self.weights[rows])
-
-    def read(self, parameters: FloatArray) -> tuple[FloatArray, float, FloatArray]:
-        """The map, the threshold and the offsets."""
-        d, k = self.points.shape[1], self.n_dimensions
-        return parameters[: d * k].reshape(d, k), float(parameters[d * k]), parameters[d * k + 1 :].reshape(-1, k)
-
-    def margins(self, parameters: FloatArray) -> FloatArray:
-        linear, threshold, offsets = self.read(parameters)
-        apart = self.differences @ (self.points @ linear + offsets)
-        return np.asarray(np.sum(apart**2, axis=1) - threshold)
-
-    def loss(self, parameters: FloatArray) -> float:
-        return float(self.weights @ self.noise.neg_log_cdf(self.signs * self.margins(parameters)))
-
-    def solve(self, start: FloatArray, map_price: float, offset_price: float) -> FloatArray:
-        """Minimise the loss and half the prices times the squares; without offsets if these have no finite price."""
-        begin, has_offsets = start.copy(), not isinf(offset_price)
-        if not has_offsets:
-            self.read(begin)[2][:] = 0.0
-
-        def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
-            linear, threshold, offsets = self.read(parameters)
-            apart = self.differences @ (self.points @ linear + offsets)
-            losses, slopes = self.noise.derivatives(self.signs * (np.sum(apart**2, axis=1) - threshold), order=1)
-            pulls = self.weights * self.signs * slopes
-            by_place = self.differences.T @ (2.0 * pulls[:, None] * apart)
-            value = float(self.weights @ losses) + 0.5 * map_price * float(np.sum(linear**2))
-            on_map, on_offsets = self.points.T @ by_place + map_price * linear, np.zeros_like(by_place)
-            if has_offsets:
-                value += 0.5 * offset_price * float(np.sum(offsets**2))
-                on_offsets = by_place + offset_price * offsets
-            return value, np.concatenate([on_map.ravel(), [-np.sum(pulls)], on_offsets.ravel()])
-
-        with threadpool_limits(1):  # matrices are small: threads would wait for each other
-            found = minimize(objective, begin, jac=True, method="L-BFGS-B", options={"maxiter": _PLACE_STEPS})
-        return np.asarray(found.x)
-
-
-def margins_of_places(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> FloatArray | None:
-    """Return out-of-fold margins of pairs whose points have places of their own; `groups` are the ids of the points.
-
-    None if pairs share no points, or if these need no places; and for other judgements than close/far labels without
-    annotators.
-    """
-    is_asked = judgements.kind is Kind.CLOSE_FAR and judgements.annotators is None and fit.metric.rank > 0
-    if groups is None or groups.ndim == 1 or judgements.data.ndim != 3 or not is_asked:
-        return None
-    if len(groups) > _MOST_PLACED_PAIRS:
-        return None
-    index = numbered(groups)[0].reshape(-1, 2)
-    n = len(index)
-    points = np.stack(points_of_legs(judgements), axis=1).reshape(index.size, -1)
-    points = points[np.unique(index, return_index=True)[1]]
-    scales = np.maximum(points.std(axis=0), TINY)
-    points = (points - points.mean(axis=0)) / scales
-    differences = csr_array((np.tile([1.0, -1.0], n), (np.repeat(np.arange(n), 2), index.ravel())), (n, len(points)))
-    # The map of the fit, in the directions in which points are furthest apart.
-    linear = fit.metric.factor * scales[:, None]
-    linear = linear @ np.linalg.svd(points @ linear, full_matrices=False)[2][:_MOST_PLACE_COLUMNS].T
-    weights, k = judgements.shares * judgements.effective_number, linear.shape[1]
-    pairs = _PlacedPairs(points, differences, judgements.signs, weights, fit.metric.noise, k)
-    # Its scale is that of labels without flips: what contradicts a fit with flips is often far beyond its threshold.
-    offsets, threshold = np.zeros(len(points) * k), fit.metric.known_threshold
-    starts = [np.concatenate([np.sqrt(a) * linear.ravel(), [a * threshold], offsets]) for a in _START_SCALES]
-    start = min(starts, key=pairs.loss)
-    which = np.unique(np.sort(index, axis=1), axis=0, return_inverse=True)[1].ravel()
-    prices = _best_prices(pairs, start, which)
-    if isinf(prices[1]):
-        return None
-    margins = np.empty(n)
-    for train, test in _folds(which, _JUDGING_FOLDS):
-        margins[test] = pairs.take(test).margins(pairs.take(train).solve(start, *prices))
-    return margins
-
-
-def _folds(which: IndexArray, count: int) -> list[tuple[IndexArray, IndexArray]]:
-    """Folds that keep all labels of one pair together."""
-    fold = (np.random.default_rng(0).permutation(int(which.max()) + 1) % count)[which]
-    return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(count)]
-
-
-def _best_prices(pairs: _PlacedPairs, start: FloatArray, which: IndexArray) -> tuple[float, float]:
-    """The prices with the smallest loss of held-out labels: first that of the map, then that of offsets."""
-    parts = [(pairs.take(train), pairs.take(test)) for train, test in _folds(which, _PRICE_FOLDS)]
-
-    def losses(prices: list[tuple[float, float]]) -> dict[tuple[float, float], float]:
-        """Of all folds, along a path from high prices to low ones."""
-        total = dict.fromkeys(prices, 0.0)
-        for train, test in parts:
-            places = start
-            for each in prices:
-                places = train.solve(places, *each)
-                total[each] += test.loss(places)
-        return total
-
-    by_map = losses([(price, _FIRST_OFFSET_PRICE) for price in _MAP_PRICES])
-    best_map = min(by_map, key=by_map.__getitem__)[0]
-    by_offset = losses([(best_map, price) for price in _OFFSET_PRICES])
-    without = losses([(price, inf) for price in _MAP_PRICES])
-    found = {**without, **by_map, **by_offset}
-    return min(found, key=found.__getitem__)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -385,7 +227,7 @@ def doubt_about(fit: Fit, judgements: Judgements, unseen: Scores, groups: NDArra
         of_levels = f"by cross-validation it is wrong by {wrong:.2f} levels on average (the best constant level by "
         return "the learned distance explains too little: " + (
             f"{of_levels}{guessed:.2f})"
-            if isinstance(unseen, ScoredLevels)
+            if unseen.is_graded
             else f"its cross-validated accuracy is {1.0 - wrong:.1%} (majority baseline {1.0 - guessed:.1%})"
         )
     check = check_noise_if_possible(
@@ -416,27 +258,24 @@ def _doubt_about_points(fit: Fit, judgements: Judgements, groups: NDArray[Any] |
     """Label errors are independent; what the metric misses about a point shows in all pairs of that point."""
     if groups is None:
         return None
-    dependence, asked = Dependence(groups), binary_views(fit, replace(judgements, comparisons=None))
+    dependence, asked = Dependence(groups), sides_of(score(fit, replace(judgements, comparisons=None)))
+
+    def products(values: FloatArray) -> float:
+        """The sum over all pairs of rows that depend on each other."""
+        return 0.5 * sum(float(cross[0, 0]) for cross in dependence.cross_sums(values[:, None]))
+
     # Of several questions, one may be this far out by chance.
-    most = _CLUSTER_Z if len(asked) == 1 else float(norm.isf(norm.sf(_CLUSTER_Z) / len(asked)))
-    if not any(_clusters(each.scored, dependence, most) for each in asked):
-        return None
+    most = float(norm.isf(norm.sf(_CLUSTER_Z) / len(asked)))
     kind = "point" if groups.ndim == 2 else "group"
-    where = f"in {judgements.kind.noun}s of the same {kind}"
-    return f"contradictions cluster {where}, so the metric misses something about those {kind}s"
-
-
-def _clusters(scored: Scored, dependence: Dependence, most: float) -> bool:
-    """Whether the scores of labels that depend on each other have the same sign more often than by chance."""
-    judgements, model = scored.judgements, LabelModel.at(scored.margin, scored.noise, scored.flip_rate)
-    scores = judgements.weights * model.residual(judgements.is_far) * model.slope / model.variance
-    variance = _sum_of_products(judgements.weights**2 * model.information, dependence)
-    return variance > 0 and _sum_of_products(scores, dependence) > most * np.sqrt(variance)
-
-
-def _sum_of_products(values: FloatArray, dependence: Dependence) -> float:
-    """The sum over all pairs of rows that depend on each other."""
-    return 0.5 * sum(float(cross[0, 0]) for cross in dependence.cross_sums(values[:, None]))
+    for scored in asked:
+        given, model = scored.judgements, LabelModel.at(scored.margin, scored.noise, scored.flip_rate)
+        # Whether the scores of dependent labels have the same sign more often than by chance.
+        variance = products(given.weights**2 * model.information)
+        scores = given.weights * model.residual(given.is_far) * model.slope / model.variance
+        if variance > 0 and products(scores) > most * np.sqrt(variance):
+            where = f"in {judgements.kind.noun}s of the same {kind}"
+            return f"contradictions cluster {where}, so the metric misses something about those {kind}s"
+    return None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -475,17 +314,13 @@ class Verdicts:
         A new label is further evidence: by Bayes' rule, its likelihood is averaged over the distribution, on either
         side of each end.
         """
-        codes, margins = scores.judgements.codes, _margins(scores)
-        rows, last = np.arange(len(codes)), margins.shape[1]
-        lower, upper = np.maximum(codes - 1, 0), np.minimum(codes, last - 1)
-        above = np.where(codes >= 1, margins[rows, lower], np.inf)
-        below = np.where(codes < last, -margins[rows, upper], np.inf)
-        is_lower = above <= below
-        error = np.where(is_lower, errors[rows, lower], errors[rows, upper])
-        under, over = (
-            ndtr(-above / np.maximum(errors[rows, lower], TINY)),
-            ndtr(-below / np.maximum(errors[rows, upper], TINY)),
-        )
+        codes, rows = scores.judgements.codes, np.arange(len(scores))
+        ends = np.pad(scores.margins, ((0, 0), (1, 1)), constant_values=((0.0, 0.0), (np.inf, -np.inf)))
+        errors = np.pad(errors, ((0, 0), (1, 1)))
+        above, below = ends[rows, codes], -ends[rows, codes + 1]
+        of_lower, of_upper, is_lower = errors[rows, codes], errors[rows, codes + 1], above <= below
+        error = np.where(is_lower, of_lower, of_upper)
+        under, over = ndtr(-above / np.maximum(of_lower, TINY)), ndtr(-below / np.maximum(of_upper, TINY))
         probability = np.minimum(under + over, 1.0)
         if np.any(is_new):
             new = np.flatnonzero(is_new)
@@ -496,12 +331,7 @@ class Verdicts:
     @property
     def expected(self) -> IndexArray:
         """The level that each squared distance lies in; of two labels, 1 is far."""
-        return np.asarray(np.sum(_margins(self.scores) >= 0, axis=1))
-
-
-def _margins(scores: Scores) -> FloatArray:
-    """The margins from each threshold, (n, cuts)."""
-    return np.column_stack([each.margin for each in scores.dichotomies])
+        return np.asarray(np.sum(self.scores.margins >= 0, axis=1))
 
 
 def _given_label(scores: Scores, error: FloatArray, under: FloatArray, over: FloatArray) -> FloatArray:
@@ -513,50 +343,29 @@ def _given_label(scores: Scores, error: FloatArray, under: FloatArray, over: Flo
         total = np.zeros(len(scores))
         for node, weight in zip(0.5 * (1.0 + nodes), 0.5 * weights, strict=True):
             step = error * np.clip(z_at(node * probability), -_LARGEST_Z, _LARGEST_Z)
-            moved = (
-                replace(scores, squared=scores.squared + step)
-                if isinstance(scores, ScoredLevels)
-                else replace(scores, margin=scores.margin + step)
-            )
-            total += weight * np.exp(-moved.losses)
+            total += weight * np.exp(-replace(scores, margins=scores.margins + step[:, None]).losses)
         return probability * total
 
     outside = mass(under, ndtri) + mass(over, lambda share: -ndtri(share))
     return outside / np.maximum(outside + mass(within, lambda share: ndtri(under + share)), TINY)
 
 
-def judge_sides(
-    learn: Callable[[IndexArray], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
-) -> Verdicts:
-    """Judge each label by the fit to the training side of its test split, or by a fit to all if no split tests it.
-
-    `learn` fits to some of the judgements, by their numbers.
-    """
-    judgements, n = replace(judgements, comparisons=None), len(judgements)
-    untested = np.setdiff1d(np.arange(n), np.concatenate([np.zeros(0, np.intp), *(test for _, test in splits)]))
+def judge_sides(fit: Fit, judgements: Judgements, splits: Sequence[Split] = (), fits: Sequence[Fit] = ()) -> Verdicts:
+    """Judge each label by the fit to the training side of its test split, or by `fit`, to all, if no split tests it."""
+    judgements, every = replace(judgements, comparisons=None), np.arange(len(judgements))
+    untested = np.setdiff1d(every, np.concatenate([every[:0], *(test for _, test in splits)]))
     if len(untested):
-        splits = [*splits, (np.arange(n), untested)]
-    parts = _scored(learn, judgements, splits, n_jobs)
-    errors, is_new = np.empty((n, max(judgements.n_thresholds, 1))), np.empty(n, dtype=bool)
-    for (fit, scores, test), (train, _) in zip(parts, splits, strict=True):
+        splits, fits = [*splits, (every, untested)], [*fits, fit]
+    errors, is_new = np.empty((len(every), max(judgements.n_thresholds, 1))), np.empty(len(every), dtype=bool)
+    scored = []
+    for each, (train, test) in zip(fits, splits, strict=True):
+        scores = score(each, judgements.take(test))
         who = None if scores.judgements.annotators is None else scores.judgements.annotators.codes
-        known = SideErrors.of(fit, judgements.take(train).counted())
-        errors[test] = known.at(scores.judgements.data, _margins(scores), who)
-        is_new[test] = not _overlap(train, test)
-    return Verdicts.of(fitting.join_scores(judgements, [part[1:] for part in parts]), errors, is_new)
-
-
-def _scored(
-    learn: Callable[[IndexArray], Fit], judgements: Judgements, splits: list[Split], n_jobs: int | None
-) -> list[tuple[Fit, Scores, IndexArray]]:
-    """The fit to the training side of each split, with the other side and its scores."""
-    found = Parallel(n_jobs=n_jobs)(delayed(learn)(train) for train, _ in splits)
-    fits = [fit.unless_interrupted() for fit in found]
-    return [(fit, score(fit, judgements.take(test)), test) for fit, (_, test) in zip(fits, splits, strict=True)]
-
-
-def _overlap(train: IndexArray, test: IndexArray) -> bool:
-    return bool(np.any(np.isin(test, train)))
+        known = SideErrors.of(each, judgements.take(train).counted())
+        errors[test] = known.at(scores.judgements.data, scores.margins, who)
+        is_new[test] = not np.isin(test, train).any()
+        scored.append((scores, test))
+    return Verdicts.of(fitting.join_scores(judgements, scored), errors, is_new)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -583,7 +392,7 @@ def judge_partitions(
     numbers = [("probability", float), ("margin", float), ("error", float)]
     kinds = np.dtype([*numbers, ("contradicts", bool), ("label", fit.sides.classes.dtype), ("index", np.intp)])
     errors, counts = SideErrors.of(fit, sample.counted()), partitions.n_rows or ()
-    judge = partial(_judge_partition, kinds, fit.metric, fit.sides.far, errors, curves, factor)
+    judge = partial(_judge_partition, kinds, fit.without_judgements(), errors, curves, factor)
     parts = zip(mapped_partitions(partitions, judge, np.cumsum([0, *counts[:-1]]).tolist()), counts, strict=True)
     records = da.concatenate([da.from_delayed(part, (n,), dtype=kinds) for part, n in parts])
     order = da.from_delayed(dask.delayed(_most_suspicious)(records)["index"], records.shape, dtype=np.intp)
@@ -593,8 +402,7 @@ def judge_partitions(
 
 def _judge_partition(
     kinds: np.dtype[Any],
-    metric: Metric,
-    far: Any,
+    fit: Fit,
     errors: SideErrors,
     curves: tuple[FlipCurve, ...] | None,
     factor: float,
@@ -604,10 +412,9 @@ def _judge_partition(
     """A record for each pair of a partition, the first of which has this number."""
     records = np.empty(len(partition), kinds)
     if len(records):
-        signs = np.where(np.asarray(partition.labels == far), 1.0, -1.0)
-        margin = metric.measure(partition.data) - metric.known_threshold
-        scored = Scored(Judgements.of_signs(partition.data, signs), margin, metric.noise, metric.flip_rate)
-        found = Verdicts.of(scored, errors.at(partition.data, scored.margin[:, None]), np.zeros(len(signs), dtype=bool))
+        signs = np.where(np.asarray(partition.labels == fit.sides.far), 1.0, -1.0)
+        scored = score(fit, Judgements.of_signs(partition.data, signs))
+        found = Verdicts.of(scored, errors.at(partition.data, scored.margins), np.zeros(len(signs), dtype=bool))
         records["probability"], records["margin"], records["error"] = found.probability, found.margin, found.error
         if curves is not None:
             records["probability"] = probability_flipped(curves, found.margin, ~scored.is_right) * factor
@@ -778,7 +585,6 @@ def judge_labels(
     verdicts: Verdicts | None = None,
     *,
     groups: NDArray[Any] | None = None,
-    has_places: bool = False,
 ) -> LabelErrors:
     """Return the probability that each label is wrong.
 
@@ -786,17 +592,14 @@ def judge_labels(
     ----------
     fit : Fit
         The fit to the judgements; these may be comparisons that were attached to pairs.
-    unseen : Scored or ScoredLevels, optional
+    unseen : Scores, optional
         The judgements that have out-of-fold margins, with those margins.
     verdicts : Verdicts, optional
         The margins that rank the labels; by default those of the fit itself.
     groups : array of shape (n,) or (n, 2), optional
         Which pairs depend on each other.
-    has_places : bool
-        Whether points that pairs share may lie off the places that their columns give them.
     """
-    alone = replace(judgements, comparisons=None)
-    seen = judge_sides(lambda _: fit, alone, [])
+    seen = judge_sides(fit, judgements)
     known = seen.scores if unseen is None else unseen
     verdicts = seen if verdicts is None else verdicts
     flips = FlipEvidence.of_scores(seen.scores)
@@ -805,19 +608,13 @@ def judge_labels(
     knows_noise = fit.statistics.uncertain_per_parameter >= ENOUGH_UNCERTAIN
     are_flipped = flips.low > _EVIDENT_RATE
     meaning = "side" if doubt is None and (not are_flipped or (knows_noise and groups is None)) else "flipped"
-    probability, agreement = verdicts.probability, verdicts.agreement / np.maximum(verdicts.error, TINY)
+    probability = verdicts.probability
     if meaning == "flipped":
-        margins = margins_of_places(fit, alone, groups) if has_places else None
-        if margins is not None:
-            agreement = alone.signs * margins
-            known_by_places = Scored(alone, margins, fit.metric.noise, fit.metric.flip_rate)
-            probability = FlipEvidence.of(known_by_places).probability * claimed_share(known_by_places, doubt)
-        else:
-            # Out-of-fold fits also contradict labels that they could not learn, so the flip rate is at most that of
-            # the fit itself.
-            is_new = bool(np.any(verdicts.is_new))
-            found = FlipEvidence.of_scores(verdicts.scores, largest_rate=flips.rate) if is_new else flips
-            probability = found.probability * claimed_share(known, doubt)
+        # Out-of-fold fits also contradict labels that they could not learn, so the flip rate is at most that of the fit
+        # itself.
+        is_new = bool(np.any(verdicts.is_new))
+        found = FlipEvidence.of_scores(verdicts.scores, largest_rate=flips.rate) if is_new else flips
+        probability = found.probability * claimed_share(known, doubt)
     share = low = high = None
     if doubt is None:
         share, low, high = _share(judgements, (verdicts if knows_noise else seen).probability)
@@ -831,7 +628,7 @@ def judge_labels(
         contradicting = (wrong, *wilson(wrong, unseen.judgements.effective_number))
     return LabelErrors(
         probability=probability,
-        order=by_suspicion(probability, agreement),
+        order=by_suspicion(probability, verdicts.agreement / np.maximum(verdicts.error, TINY)),
         meaning=meaning,
         share=share,
         share_low=low,
@@ -844,7 +641,7 @@ def judge_labels(
         margin=verdicts.margin,
         error=verdicts.error,
         labels=judgements.labels,
-        expected=None if judgements.levels is None else judgements.sides.classes[verdicts.expected],
+        expected=None if judgements.kind is not Kind.LEVELS else judgements.sides.classes[verdicts.expected],
         kind=judgements.kind,
     )
 
@@ -922,10 +719,8 @@ def find_label_errors(
         fold is judged in-sample.  By default, points that pairs share are detected in (n, 2, d) data.
     method : {"auto", "out-of-fold", "in-sample"}, default="auto"
         "in-sample" judges each label by one fit to all labels, "out-of-fold" by a fit that has not
-        seen it.  "auto" is in-sample, which ranks labels best.  If the metric is in doubt and
-        close/far pairs share points, a label is judged by what the other labels of its two points say as well,
-        where that predicts held-out labels better.  Out-of-fold fits, with the settings of the fit to all pairs, give
-        the share of labels that contradict a distance learned without them.  From 50,000 pairs on
+        seen it.  "auto" is in-sample, which ranks labels best.  Out-of-fold fits, with the settings of the fit to
+        all pairs, give the share of labels that contradict a distance learned without them.  From 50,000 pairs on
         these fits start from the fit to all pairs.
     n_jobs : int, optional
         The number of folds to fit in parallel.
@@ -981,10 +776,19 @@ def find_label_errors(
         fit = fitting.fit(judgements, Settings.of(learner).but(**changes), groups=by)
         fit.warn(stacklevel=2)
         fit.unless_interrupted()
-    learn = partial(_learn, fit, judgements, judged)
-    verdicts, unseen = _judged(learn, asked, ids, cv, method, n_jobs, random_state)
-    has_places = method == "auto" and partitions is None
-    found = judge_labels(fit, asked, unseen, verdicts, groups=ids, has_places=has_places)
+    splits = [] if method == "in-sample" else _splits(cv, asked, ids, check_random_state(random_state).randint(2**31))
+    are_new = [not np.isin(test, train).any() for train, test in splits]
+    if method == "auto":
+        splits, are_new = list(compress(splits, are_new)), list(filter(None, are_new))
+    learned = Parallel(n_jobs=n_jobs)(delayed(_learn)(fit, judgements, judged, train) for train, _ in splits)
+    fits, alone = [each.unless_interrupted() for each in learned], replace(asked, comparisons=None)
+    verdicts, unseen = judge_sides(fit, asked, splits, fits) if method == "out-of-fold" else None, None
+    if any(are_new):
+        parts = compress(zip(fits, splits, strict=True), are_new)
+        scored = [(score(each, alone.take(test)), test) for each, (_, test) in parts]
+        tested = np.unique(np.concatenate([test for _, test in scored]))
+        unseen = fitting.join_scores(alone, scored).take(tested)
+    found = judge_labels(fit, asked, unseen, verdicts, groups=ids)
     return found if partitions is None else replace(found, **judge_partitions(partitions, fit, asked, unseen, found))
 
 
@@ -996,31 +800,6 @@ def flip_aware(settings: Settings, *, penalise: bool = True) -> dict[str, Any]:
     if isinstance(settings.alpha, numbers.Real) and settings.alpha == 0.0 and penalise:
         changes["alpha"] = "auto"
     return changes
-
-
-def _judged(
-    learn: Callable[[IndexArray], Fit],
-    judgements: Judgements,
-    groups: NDArray[Any] | None,
-    cv: Any,
-    method: str,
-    n_jobs: int | None,
-    random_state: Any,
-) -> tuple[Verdicts | None, Scores | None]:
-    """The verdicts of fits to the folds, where they judge, and the out-of-fold scores of labels that have one."""
-    if method == "in-sample":
-        return None, None
-    splits = _splits(cv, judgements, groups, check_random_state(random_state).randint(2**31))
-    if method == "out-of-fold":
-        verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
-        tested = np.flatnonzero(verdicts.is_new)
-        return verdicts, verdicts.scores.take(tested) if len(tested) else None
-    splits = [(train, test) for train, test in splits if not _overlap(train, test)]
-    if not splits:
-        return None, None
-    alone = replace(judgements, comparisons=None)
-    scores = fitting.join_scores(alone, [part[1:] for part in _scored(learn, alone, splits, n_jobs)])
-    return None, scores.take(np.unique(np.concatenate([test for _, test in splits])))
 
 
 def _sample(fit: Fit, partitions: Partitions) -> Judgements:
@@ -1056,7 +835,7 @@ def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: 
         return split_judgements(cv, judgements, groups=groups, seed=seed)
     counts = _counts(judgements)
     # The rarest label or, of levels, all but the most frequent.
-    most = min(int(cv), int(counts.min() if judgements.levels is None else counts.sum() - counts.max()))
+    most = min(int(cv), int(counts.min() if judgements.kind is not Kind.LEVELS else counts.sum() - counts.max()))
     for by in (groups, None) if groups is not None else (None,):
         for n_folds in sorted({most, min(most, 3), min(most, 2)}, reverse=True):
             if n_folds < 2:

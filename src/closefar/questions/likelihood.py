@@ -6,39 +6,24 @@ margins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from closefar import packed
 from closefar.arrays import TINY, Array, BoolArray, FloatArray, IndexArray, to_numpy
-from closefar.fitting import AnnotatorTable, Fit, score
-from closefar.judgements import Judgements, Kind, sample_rows
-from closefar.model import Metric
-from closefar.noise import FlipRate, Noise, turned_round, with_flips
-from closefar.rows import BlockRows, Coordinates, Rows, factor_in_rows, judged_rows, rows_of, unit_free
-from closefar.solve import interval_terms
+from closefar.fitting import Fit, answers_of
+from closefar.judgements import Judgements, Kind
+from closefar.noise import FlipRate, Noise, flip_mixture
+from closefar.rows import BlockRows, Rows, factor_in_rows, judged_rows, rows_of, unit_free
+from closefar.solve import Answers, interval_terms, mixed_terms
+from closefar.solve.likelihood import IntervalTerms
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a fit knows of the annotators of judgements, and judgements that are read for a question.
-
-
-def table_of(fit: Fit, judgements: Judgements) -> AnnotatorTable | None:
-    """What the fit knows of the annotators of these judgements; None if they have none."""
-    return None if judgements.annotators is None else fit.annotators
-
-
-def annotator_rates(fit: Fit, judgements: Judgements) -> FloatArray | None:
-    """The flip rate of each judgement, attached comparisons last; None if annotators have no rates of their own."""
-    table = fit.annotators
-    if table is None or judgements.annotators is None or table.flip_rates is None:
-        return None
-    rates = table.flip_rates[judgements.annotators.codes]
-    others = judgements.comparisons
-    return rates if others is None else np.append(rates, np.full(len(others), fit.metric.one_flip_rate))
+# Judgements that are read for a question, and their rows.
 
 
 def read_for(
@@ -62,309 +47,217 @@ def read_for(
     return fit.read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Judgements as the legs that they compare: one of a pair, and two of a comparison.
-
-
-def leg_blocks(rows: Rows) -> Iterator[tuple[slice, list[tuple[float, Array]]]]:
-    """Blocks of judgements, and the legs of each with their factors: q is the sum of factor times z'Mz.
-
-    The legs of a block are columns.
-    """
-    if isinstance(rows, BlockRows):
-        for where, block in rows.blocks():
-            yield where, [(1.0, block)]
-        return
-    step = max(512, (1 << 18) // max(rows.n_columns, 1))
-    for start in range(0, rows.n_pairs, step):
-        where = slice(start, min(start + step, rows.n_pairs))
-        yield where, [(1.0, rows.legs.read(where))]
-    for start in range(rows.n_pairs, rows.n_rows, step):
-        where = slice(start, min(start + step, rows.n_rows))
-        first, last = (2 * place - rows.n_pairs for place in (where.start, where.stop))
-        legs = rows.legs.read(slice(first, last))
-        yield where, [(rows.scale, legs[:, 1::2]), (-rows.scale, legs[:, 0::2])]
-
-
-def differences(rows: Rows) -> Iterator[Array]:
-    """The differences of all legs, in their order, as columns of blocks."""
-    legs = rows if isinstance(rows, BlockRows) else rows.legs
-    for _, block in legs.blocks():
-        yield block
+def rows_near(fit: Fit, judgements: Judgements) -> Rows:
+    """The rows of judgements, from the origin of a fit, and with its noise of comparisons."""
+    if fit.metric.origin is None:
+        return judged_rows(judgements, fit.relative_noise)
+    return rows_of(judgements.data, fit.metric.origin)
 
 
 def by_legs(rows: Rows, function: Callable[[FloatArray], FloatArray]) -> Iterator[tuple[slice, FloatArray]]:
-    """A function of each difference, with one row of numbers for each, added up over the legs of each judgement."""
-    for where, legs in leg_blocks(rows):
-        total: Any = None
-        for factor, block in legs:
-            found = function(to_numpy(block))
-            if factor != 1.0:
-                found = factor * found
-            total = found if total is None else total + found
-        yield where, total
+    """A function of the differences of blocks, with one row of numbers for each, added up over the legs of judgements.
+
+    A pair has one leg, and a comparison two; the legs of a block are columns.
+    """
+    for where, block in rows.legs.blocks():
+        found = function(to_numpy(block))
+        if where.start >= rows.n_pairs:  # blocks hold pairs or comparisons, and both legs of each
+            first, last = ((end + rows.n_pairs) // 2 for end in (where.start, where.stop))
+            where, found = slice(first, last), combined_legs(found, rows)
+        yield where, found
 
 
 def combined_legs(values: FloatArray, rows: Rows) -> FloatArray:
-    """Add up one row of numbers for each leg, in the order of the legs, over the legs of each judgement."""
-    if isinstance(rows, BlockRows):
-        return values
-    pairs, compared = values[: rows.n_pairs], values[rows.n_pairs :]
-    return np.concatenate([pairs, rows.scale * (compared[1::2] - compared[0::2])])
+    """Numbers of the legs of comparisons as those of the comparisons; others, where there are none, as they are."""
+    return values if isinstance(rows, BlockRows) else rows.scale * (values[1::2] - values[0::2])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Some rows that stand for all of them, where there are many.
+# How M and thresholds can move: in all ways or, while M keeps its rank, in those behind tests and sample sizes.
+#
+# A fitted M of rank r can move in the tangent space of the matrices of that rank; the optimum is stationary there even
+# where M has zero eigenvalues. In coordinates y in which M is diagonal, range first, those moves are the products
+# y_i y_j with i <= r.
 
 
-# Rows that stand for all of them, and per parameter of M: sums of squares are then within about one percent.
-_MOST_ROWS = 100_000
-_ROWS_PER_PARAMETER = 200  # of M
-
-_LARGE_RATIO = 20.0  # of a row that stands for itself, times the usual weight or the usual squared length
-
-
-def representatives(weights: FloatArray, lengths: FloatArray, most: int | None = None) -> tuple[IndexArray, FloatArray]:
-    """About `most` of the rows, 100,000 by default, and how many rows each stands for; all where there are no more.
-
-    `lengths` are the squared lengths of the rows, one on average.  A row that is long or heavy stands
-    for itself: a sample would lose, or misjudge, a direction in which few rows vary.
-    """
-    n, most = len(weights), _MOST_ROWS if most is None else most
-    if n <= most:
-        return np.arange(n), np.ones(n)
-    is_large = weights * np.maximum(lengths, 1.0) > _LARGE_RATIO * weights.mean()
-    others = np.flatnonzero(~is_large)
-    some = others[sample_rows(len(others), most)]
-    chosen = np.union1d(np.flatnonzero(is_large), some)
-    each = weights[others].sum() / weights[some].sum()
-    return chosen, np.where(is_large[chosen], 1.0, each)
-
-
-def mean_squares(rows: Rows, coordinates: Callable[[Array], FloatArray]) -> FloatArray:
-    """The mean square of the coordinates of the legs of each row: one on average."""
-    parts = [[np.mean(coordinates(block) ** 2, axis=1) for _, block in legs] for _, legs in leg_blocks(rows)]
-    return np.concatenate([np.mean(legs, axis=0) for legs in parts])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A fitted metric in unit-free coordinates.
-
-
-@dataclass(frozen=True)
-class Optimum:
-    """A fitted metric in unit-free coordinates: z'Mz = |factor' w|^2 for `rows` w = transform' z.
-
-    The second moment of w is the identity.  For a metric with an origin, w = transform' (x - origin).  `thresholds` are
-    those of levels and the strictness of each annotator.
-    """
-
-    rows: Rows
-    coordinates: Coordinates
-    factor: FloatArray
-    thresholds: FloatArray
-
-    @classmethod
-    def of(
-        cls,
-        metric: Metric,
-        judgements: Judgements,
-        *,
-        comparison_noise: float = 1.0,
-        strictness: FloatArray | None = None,
-    ) -> Optimum:
-        if metric.origin is None:
-            source = judged_rows(judgements, comparison_noise)
-        else:
-            source = rows_of(judgements.data, metric.origin)
-        signs, shares = judgements.signs_in(source), judgements.shares_in(source)
-        rows, coordinates = unit_free(source, shares, signs=signs, finds_null=False)
-        factor = factor_in_rows(rows, source, shares, metric.factor)
-        thresholds = np.append(metric.thresholds, () if strictness is None else strictness)
-        return cls(rows, coordinates, factor, thresholds)
-
-    @property
-    def threshold(self) -> float:
-        return float(self.thresholds[0])
-
-    @property
-    def size(self) -> int:
-        """The number of coordinates: the columns of M."""
-        return self.rows.n_columns
-
-    @property
-    def matrix(self) -> FloatArray:
-        return self.factor @ self.factor.T
-
-    @property
-    def parameters(self) -> FloatArray:
-        """(packed M, thresholds)."""
-        return packed.join(self.matrix, self.thresholds)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What each judgement says of the thresholds, and how flips change its probability.
+# With more moves than this, only the eigenvalues of M and the threshold move: the inverse of a matrix of this size
+# takes about a second.
+MOST_MOVES = 1500
 
 
 @dataclass(frozen=True, eq=False)
-class Outcomes:
-    """The interval of thresholds that each judgement says its squared distance is in; attached comparisons come last.
-
-    The lowest level has no lower, and the highest no upper end.  Comparisons depend on no threshold: their only end
-    is zero.
+class Moves:
+    """Coordinates y = basis' z, and the entries (left, right) of M there that may move.
 
     Attributes
     ----------
-    codes : array of shape (n,)
-        The level of each judgement, from 0.  A comparison has the code K if the answer is as given, and K + 1 if
-        it is reversed.
-    n_levels : int
-        K; comparisons alone have one level, and no threshold.
-    annotators : array of shape (n,), optional
-        The annotator of each judgement; R for a comparison, which has none.
-    n_annotators : int
-        R.
+    basis : array of shape (d, k)
+    left, right : arrays
+    values : array
+        The eigenvalues of a metric in coordinates in which it is diagonal, range first.
+    origin : array, optional
+        That of the metric, from which z is measured; one more coordinate is then constant.
+    scale : float
+        What margins of comparisons are multiplied by.
+    is_partial : bool
+        Whether only eigenvalues may move, since there are too many moves.
     """
 
-    codes: IndexArray
-    n_levels: int
-    annotators: IndexArray | None = None
-    n_annotators: int = 0
+    basis: FloatArray
+    left: IndexArray
+    right: IndexArray
+    values: FloatArray
+    origin: FloatArray | None = None
+    scale: float = 1.0
+    is_partial: bool = False
 
     @classmethod
-    def of(cls, judgements: Judgements) -> Outcomes:
-        if judgements.kind is Kind.COMPARISONS:
-            return cls(np.where(judgements.is_far, 1, 2), 1)
-        codes, n_levels = np.asarray(judgements.codes, dtype=np.intp), judgements.n_levels
-        given, others = judgements.annotators, judgements.comparisons
-        annotators, n_annotators = (None, 0) if given is None else (given.codes, len(given.names))
-        if others is not None:
-            codes = np.concatenate([codes, np.where(others.is_far, n_levels, n_levels + 1)])
-            if annotators is not None:
-                annotators = np.concatenate([annotators, np.full(len(others), n_annotators)])
-        return cls(codes, n_levels, annotators, n_annotators)
-
-    def take(self, rows: IndexArray) -> Outcomes:
-        annotators = None if self.annotators is None else self.annotators[rows]
-        return replace(self, codes=self.codes[rows], annotators=annotators)
-
-    @property
-    def n_cuts(self) -> int:
-        return self.n_levels - 1
-
-    @property
-    def n_thresholds(self) -> int:
-        return self.n_cuts + self.n_annotators
-
-    @cached_property
-    def are_compared(self) -> BoolArray:
-        return np.asarray(self.codes >= self.n_levels)
-
-    @cached_property
-    def lower(self) -> FloatArray:
-        """1 for the threshold at the lower end of each, otherwise 0: an array of shape (n, K - 1)."""
-        return np.asarray(self.codes[:, None] == np.arange(1, self.n_levels), dtype=np.float64)
-
-    @cached_property
-    def upper(self) -> FloatArray:
-        """The same for the upper end."""
-        return np.asarray(self.codes[:, None] == np.arange(self.n_cuts), dtype=np.float64)
-
-    def margins(self, squared: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """How far squared distances are above the lower and above the upper end, which may be infinite."""
-        has_lower = (self.codes >= 1) & (self.codes <= self.n_levels)
-        has_upper = (self.codes < self.n_cuts) | (self.codes > self.n_levels)
-        return (
-            np.where(has_lower, squared - self.lower @ thresholds, np.inf),
-            np.where(has_upper, squared - self.upper @ thresholds, -np.inf),
-        )
-
-    def slopes(self, where: slice) -> FloatArray:
-        """The derivative of minus the strictness of the annotator of each in all thresholds."""
-        slopes = np.zeros((len(self.codes[where]), self.n_thresholds))
-        if self.annotators is not None:
-            rows, annotators = np.arange(len(slopes)), self.annotators[where]
-            judged = annotators < self.n_annotators
-            slopes[rows[judged], self.n_cuts + annotators[judged]] = -1.0
-        return slopes
-
-    def alternatives(self) -> Iterator[tuple[Outcomes, BoolArray]]:
-        """All outcomes that each judgement could have had, one at a time, and which of them there are."""
-        for code in range(max(self.n_levels, 2)):
-            compared = self.n_levels + min(code, 1)
-            yield (
-                replace(self, codes=np.where(self.are_compared, compared, code)),
-                np.where(self.are_compared, code < 2, code < self.n_levels),
-            )
-
-
-@dataclass(frozen=True, eq=False)
-class Flips:
-    """P~ = e + s P, with e and s linear in the flip rates that are parameters, and known otherwise.
-
-    `base` and `kept` are e and s at rates of zero (or as known), `on_base` and `on_kept` minus their derivatives
-    in each rate, where that of e has its own sign: e = base + rates @ on_base, s = kept - rates @ on_kept.
-    """
-
-    base: Any
-    kept: Any
-    on_base: tuple[Any, ...] = ()
-    on_kept: tuple[Any, ...] = ()
+    def within(cls, basis: FloatArray, values: FloatArray | None = None) -> Moves:
+        """All moves in these coordinates."""
+        values = np.zeros(basis.shape[1]) if values is None else values
+        return cls(basis, *np.triu_indices(basis.shape[1]), values)
 
     @classmethod
-    def known(cls, outcomes: Outcomes, flip_rate: FlipRate | FloatArray) -> Flips:
-        """Those of known rates, which may be arrays with a number per row."""
-        n_free = 2 if isinstance(flip_rate, tuple) else 1
-        free = cls.free(outcomes, n_free)
-        rates = flip_rate if isinstance(flip_rate, tuple) else (flip_rate,)
-        return cls(*free.at(rates))
+    def of(cls, fit: Fit, judgements: Judgements, *, keeps_rank: bool = True, is_complete: bool = False) -> Moves:
+        """Those of the metric of a fit, in coordinates in which the judgements have unit second moment.
 
-    @classmethod
-    def free(cls, outcomes: Outcomes, n_rates: int) -> Flips:
-        """Those of one rate, or of the rates of close and of far, as parameters.
-
-        One rate of K levels is the share of wrong answers among those drawn from all levels alike.  As many answers
-        to comparisons are at random, half of them wrong.
+        The metric keeps its rank, or moves within all quadratic forms.  If the moves need not be complete, there are
+        few of them.
         """
-        compared = outcomes.are_compared
-        if n_rates == 2:
-            called_far = np.where(compared, 0.5, outcomes.codes > 0)
-            return cls(0.0, 1.0, (called_far, 1.0 - called_far), (1.0, 1.0))
-        k = float(max(outcomes.n_levels, 2))
-        kept = k / (k - 1.0)
-        on_base = np.where(compared, 0.5 * kept, 1.0 / (k - 1.0)) if k > 2 else 1.0
-        return cls(0.0, 1.0, (on_base,), (kept,))
+        metric, source = fit.metric, rows_near(fit, judgements)
+        signs, shares = judgements.signs_in(source), judgements.shares_in(source)
+        rows, coordinates = unit_free(source, shares, signs=lambda: signs, finds_null=False)
+        vectors, lengths, _ = np.linalg.svd(factor_in_rows(rows, source, shares, metric.factor), full_matrices=True)
+        size = len(vectors) + (metric.origin is not None)
+        left, right = np.triu_indices(size)
+        kept = left < (metric.rank if keeps_rank else size)
+        is_partial = not is_complete and int(kept.sum()) > MOST_MOVES
+        if is_partial:
+            kept &= left == right
+        values = np.append(lengths**2, np.zeros(size - len(lengths)))
+        basis, scale = coordinates.transform @ vectors, 1.0 / fit.relative_noise
+        return cls(basis, left[kept], right[kept], values, metric.origin, scale, is_partial)
+
+    def __len__(self) -> int:
+        return len(self.left)
 
     @property
-    def are_none(self) -> bool:
-        """Whether nothing is flipped, and no rate is a parameter."""
-        return not self.on_base and np.ndim(self.kept) == 0 and self.kept == 1.0
+    def size(self) -> int:
+        return len(self.values)
 
-    def at(self, rates: Any) -> tuple[Any, Any]:
-        """E and s at these rates."""
-        base, kept = self.base, self.kept
-        for rate, on_base, on_kept in zip(rates, self.on_base, self.on_kept, strict=True):
-            base, kept = base + rate * on_base, kept - on_kept * rate
-        return base, kept
+    @property
+    def matrix(self) -> FloatArray:
+        """The metric: the entries that may move, packed."""
+        return np.where(self.left == self.right, self.values[self.left], 0.0)
+
+    def rows(self, data: Array) -> Rows:
+        """The rows that margins are of, but for thresholds."""
+        return rows_of(data, self.origin).with_scale(self.scale)
+
+    def coordinates(self, block: Array) -> FloatArray:
+        """Those of the columns z of a block, a row each."""
+        y: FloatArray = to_numpy(block).T @ self.basis
+        return y if self.origin is None else np.column_stack([y, np.ones(len(y))])
+
+    def gradients(self, block: Array) -> FloatArray:
+        """The derivative of z'Mz along each move, of length one, for the columns z of a block."""
+        y = np.ascontiguousarray(self.coordinates(block).T)
+        along = y[self.left]  # contiguous for each move
+        along *= y[self.right]
+        along[self.left != self.right] *= np.sqrt(2.0)
+        return along.T
+
+    def slopes(
+        self, rows: Rows, n_thresholds: int, who: IndexArray | None = None, n_annotators: int = 0
+    ) -> Iterator[tuple[slice, FloatArray]]:
+        """The derivative of each squared distance less strictness along each move, and in thresholds and strictness.
+
+        That is zero in the thresholds.  `who` is the annotator of each row; one without has a number beyond theirs.
+        """
+        for where, along in by_legs(rows, self.gradients):
+            found = np.zeros((len(along), len(self) + n_thresholds + n_annotators))
+            found[:, : len(self)] = along
+            if who is not None:
+                found[:, len(self) + n_thresholds :] -= who[where, None] == np.arange(n_annotators)
+            yield where, found
+
+
+@dataclass(frozen=True)
+class RankMoves:
+    """The moves that keep the rank of M, as columns of all parameters, and the curvature term of the information.
+
+    M has these eigenvalues, largest first, and eigenvectors.  To second order, a move U between range and null space
+    also moves M along U' M^+ U, which raises the loss by the gradient on the null space or, if the rank is fixed, may
+    lower it.
+    """
+
+    rank: int
+    basis: FloatArray
+    curvature: FloatArray
+    values: FloatArray
+    vectors: FloatArray
+
+    @classmethod
+    def at(cls, matrix: FloatArray, gradient: FloatArray, n_more: int, rank: int | None = None) -> RankMoves:
+        """The moves at a matrix; `gradient` is dR/dM there, and `n_more` is the number of parameters besides M.
+
+        Without a rank, it is that of the matrix.
+        """
+        values, vectors = np.linalg.eigh(matrix)
+        order = np.argsort(-values, kind="stable")
+        values, vectors = values[order], np.ascontiguousarray(vectors[:, order])
+        rank = int(np.sum(values > _ZERO_EIGENVALUE * max(values[0], 0.0))) if rank is None else rank
+        left, right = np.triu_indices(len(values))
+        kept, null = left < rank, vectors[:, rank:]
+        multipliers, rotation = np.linalg.eigh(null.T @ gradient @ null)
+        costs = np.append(np.zeros(rank), multipliers)
+        rotated = packed.packed_rotation(np.hstack([vectors[:, :rank], null @ rotation]))[:, kept]
+        basis = np.zeros((len(kept) + n_more, rotated.shape[1] + n_more))
+        basis[: len(kept), : rotated.shape[1]] = rotated
+        basis[len(kept) :, rotated.shape[1] :] = np.eye(n_more)
+        curvature = np.append(costs[right[kept]] / values[left[kept]], np.zeros(n_more))
+        return cls(rank, basis, curvature, values, vectors)
+
+    def information(self, hessian: FloatArray) -> FloatArray:
+        """The second derivative along the moves."""
+        return self.basis.T @ hessian @ self.basis + np.diag(self.curvature)
+
+
+# Eigenvalues of M, in unit-free coordinates, that count as zero beside the largest.
+_ZERO_EIGENVALUE = 1e-8
+
+
+def scaled_eigh(matrix: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The eigenvalues and eigenvectors of a symmetric matrix with its diagonal scaled to one, and the scale."""
+    scale = np.sqrt(np.maximum(np.diag(matrix), 0.0))
+    scale = np.where(scale > 0, scale, 1.0)
+    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    return values, vectors, scale
+
+
+def pseudo_inverse(matrix: FloatArray, tol: float = 1e-10) -> FloatArray:
+    """The inverse of a positive semidefinite matrix on its range, determined with its diagonal scaled to one."""
+    values, vectors, scale = scaled_eigh(matrix)
+    keep = values > tol * values[-1]
+    return np.asarray((vectors[:, keep] / values[keep]) @ vectors[:, keep].T / np.outer(scale, scale))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The likelihood of judgements over all symmetric M, without constraints: the basis of standard errors.
 #
-# Parameters are one vector: M in unit-free coordinates, packed, then the thresholds of levels, the strictness of
-# each annotator and, where they were estimated, the flip rates. Neither M >= 0 nor tau >= 0 is required: without
-# these constraints the likelihood has an interior optimum, even if that of the fit lies on the boundary.
+# Parameters are one vector: M by its moves, then the thresholds of levels, the strictness of each annotator and, where
+# they were estimated, the flip rates. Neither M >= 0 nor tau >= 0 is required: without these constraints the
+# likelihood has an interior optimum, even if that of the fit lies on the boundary.
 
 
 # Products of columns are kept up to this many numbers, 80 MB, and beyond that recomputed in each pass.
 _MOST_KEPT = 10_000_000
 
 
-@dataclass(frozen=True)
-class LabelTerms:
+class LabelTerms(NamedTuple):
     """-log P(judgement) of each row and its derivatives, one number per row each, and one column per flip rate.
 
-    Derivatives are those in the margins from the lower and the upper end, and `on_rates` in the flip rates; `low_rates`
+    Derivatives are those in the lower and the upper end of its interval, and `on_rates` in the flip rates; `low_rates`
     and `up_rates` are in both.  The second ones in two flip rates are products of `on_rates`.
     """
 
@@ -378,104 +271,131 @@ class LabelTerms:
     low_rates: FloatArray
     up_rates: FloatArray
 
-    @property
-    def squares(self) -> LabelTerms:
-        """The terms with products of first derivatives in place of second ones."""
-        low, up, rates = self.low, self.up, self.on_rates
-        crosses = {"low_rates": low[:, None] * rates, "up_rates": up[:, None] * rates}
-        return replace(self, low_low=low**2, low_up=low * up, up_up=up**2, **crosses)
-
-
-def _packed_gradients(block: FloatArray) -> FloatArray:
-    return packed.form_gradients(block.T)
-
 
 @dataclass(frozen=True, eq=False)
 class LabelLikelihood:
-    """The mean of -log P(judgement) over rows of these shares, as a function of the parameters.
+    """The mean of -log P(judgement) over judgements of these shares, as a function of the parameters.
 
-    `flip_rate` is the rate (or those of close and of far) if it is known, with one number per row if there are several;
-    None if `n_rates` of them are parameters.  `precision` is that of the normal prior of each strictness, divided by
-    the number of observations.  `gradients` are those of z'Mz in the parameters of M, for the columns z of a block, and
-    `beyond` is added to it.
+    Attributes
+    ----------
+    rows : Rows
+    moves : Moves
+        Those of M that are parameters.
+    answers : Answers
+    codes : array
+        The answer that each judgement gives, attached comparisons last.
+    shares : array
+    noise : Noise
+    rates : tuple
+        The flip rate, or those of close and of far, numbers or arrays with one for each row; empty if they are
+        parameters.
+    n_rates : int
+        How many of them are parameters.
+    who : array, optional
+        The annotator of each judgement; R for a comparison, which has none.
+    n_annotators : int
+        R.
+    precision : float
+        That of the normal prior of each strictness, divided by the number of observations.
+    beyond : array
+        What is added to the squared distances.
     """
 
     rows: Rows
-    outcomes: Outcomes
+    moves: Moves
+    answers: Answers
+    codes: IndexArray
     shares: FloatArray
     noise: Noise
-    flip_rate: FlipRate | FloatArray | None
+    rates: tuple[Any, ...]
     n_rates: int = 0
+    who: IndexArray | None = None
+    n_annotators: int = 0
     precision: float = 0.0
     beyond: FloatArray | float = 0.0
-    gradients: Callable[[FloatArray], FloatArray] = _packed_gradients
-    n_on_matrix: int = 0
 
     @classmethod
     def of(
-        cls,
-        optimum: Optimum,
-        judgements: Judgements,
-        noise: Noise,
-        flip_rate: FlipRate | FloatArray | None,
-        n_rates: int = 0,
-        precision: float = 0.0,
-    ) -> LabelLikelihood:
-        """The likelihood of the judgements that the optimum was fitted to."""
-        outcomes, shares, size = Outcomes.of(judgements), judgements.all_shares, packed.packed_size(optimum.size)
-        return cls(optimum.rows, outcomes, shares, noise, flip_rate, n_rates, precision, n_on_matrix=size)
+        cls, fit: Fit, judgements: Judgements, moves: Moves, *, estimates: bool = False
+    ) -> tuple[LabelLikelihood, FloatArray]:
+        """The likelihood of judgements near a fit, and the parameters of the fit.
 
-    def thinned(self, repeats: FloatArray) -> tuple[LabelLikelihood, FloatArray]:
-        """The likelihood of about 100,000 rows that represent all, and the observations that each represents.
-
-        This gives second derivatives and sums of squared scores to within about one percent.
+        If it `estimates`, flip rates that were estimated are parameters, too, unless one is zero: it is on the
+        boundary.
         """
-        most = max(_MOST_ROWS, _ROWS_PER_PARAMETER * self.n_on_matrix)
-        if self.rows.n_rows <= most:
-            return self, repeats
-        squares = mean_squares(self.rows, lambda block: to_numpy(block).T)
-        chosen, number = representatives(self.shares, squares, most)
-        shares = number * self.shares[chosen]
-        return replace(self.take(chosen), shares=shares), number * repeats[chosen]
-
-    def take(self, rows: IndexArray) -> LabelLikelihood:
-        """The part of the mean that these rows are."""
-        rate = self.flip_rate
-        if isinstance(rate, tuple):
-            rate = (_some(rate[0], rows), _some(rate[1], rows))
-        return replace(
-            self,
-            rows=self.rows.take_rows(rows),
-            outcomes=self.outcomes.take(rows),
-            shares=self.shares[rows],
-            flip_rate=_some(rate, rows),
-            beyond=_some(self.beyond, rows),
+        metric, given, table = fit.metric, judgements.annotators, fit.annotators
+        codes = np.asarray(judgements.all_codes, dtype=np.intp)
+        compares = judgements.kind is Kind.COMPARISONS
+        parameters: list[Any] = [moves.matrix, () if compares else metric.thresholds]
+        rates: Any = tuple(np.ravel(metric.compared_flip_rate if compares else metric.flip_rate).tolist())
+        n_rates = len(rates) * int(estimates and fit.known.estimates_flips and min(rates) > 0.0)
+        who, n_annotators, precision = None, 0, 0.0
+        if given is not None and table is not None:
+            n_annotators, precision = len(table), 1.0 / (table.width**2 * judgements.total_weight)
+            who = np.append(given.codes, np.full(len(codes) - len(given), n_annotators))
+            parameters.append(table.strictness)
+            if table.flip_rates is not None:
+                rates, n_rates = (np.append(table.flip_rates, metric.one_flip_rate)[who],), 0
+        if n_rates:
+            parameters.append(rates)
+            rates = ()
+        likelihood = cls(
+            rows_near(fit, judgements),
+            moves,
+            answers_of(judgements),
+            codes,
+            judgements.all_shares,
+            metric.noise,
+            rates,
+            n_rates,
+            who,
+            n_annotators,
+            precision,
         )
+        return likelihood, np.concatenate(parameters)
 
     @property
     def n_on_margin(self) -> int:
         """The number of parameters of M and of thresholds."""
-        return self.n_on_matrix + self.outcomes.n_thresholds
+        return len(self.moves) + self.answers.n_thresholds + self.n_annotators
+
+    @property
+    def cuts(self) -> slice:
+        """The parameters that are thresholds of levels."""
+        return slice(len(self.moves), len(self.moves) + self.answers.n_thresholds)
 
     @cached_property
-    def flips(self) -> Flips:
-        if self.flip_rate is None:
-            return Flips.free(self.outcomes, self.n_rates)
-        return Flips.known(self.outcomes, self.flip_rate)
+    def precisions(self) -> FloatArray:
+        """The second derivative of the prior in each parameter."""
+        found = np.zeros(self.n_on_margin + self.n_rates)
+        found[self.cuts.stop : self.n_on_margin] = self.precision
+        return found
 
-    def ends(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """How far each squared distance is above the lower and above the upper end of its interval."""
-        on_margin = parameters[: self.n_on_margin]
-        squared = np.concatenate([slopes @ on_margin for _, slopes in self.slopes()])
-        return self.outcomes.margins(self.beyond + squared, parameters[self._cuts])
+    @property
+    def has_flips(self) -> bool:
+        """Whether something is flipped, or a rate is a parameter."""
+        return self.n_rates > 0 or any(np.any(rate) for rate in self.rates)
 
-    def margins(self, parameters: FloatArray) -> FloatArray:
-        """How far each squared distance is above the lower or, at the lowest level, above the upper end."""
-        lower, upper = self.ends(parameters)
-        return np.where(np.isfinite(lower), lower, upper)
+    def mixture(self, rates: Any) -> tuple[Any, Any, FloatArray, FloatArray]:
+        """What flips at these rates, or at the known ones, add to each probability, and leave of it.
+
+        Beside it are the derivatives of the first, and minus those of the second, in each rate: one column each.
+        """
+        rates = self.rates or rates
+        floors, taken = self.answers.flips(len(rates))
+        on_floor = floors[:, self.codes]
+        floor, kept = (sum(rate * each for rate, each in zip(rates, of, strict=True)) for of in (on_floor, taken))
+        return floor, 1.0 - kept, on_floor.T, taken
+
+    def margins(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """How far each squared distance is above the lower and above the upper end, which may be infinite."""
+        low, up = self.answers.ends(parameters[self.cuts])
+        squared = np.concatenate([slopes @ parameters[: self.n_on_margin] for _, slopes in self.slopes()])
+        squared += self.beyond
+        return squared - low[self.codes], squared - up[self.codes]
 
     def slopes(self) -> Iterator[tuple[slice, FloatArray]]:
-        """The derivative of each squared distance less strictness in (packed M, thresholds), block by block."""
+        """The derivative of each squared distance less strictness in M, thresholds and strictness, block by block."""
         return iter(self._kept) if self._kept is not None else self._computed()
 
     @cached_property
@@ -484,130 +404,99 @@ class LabelLikelihood:
         return list(self._computed()) if is_small else None
 
     def _computed(self) -> Iterator[tuple[slice, FloatArray]]:
-        for where, along in by_legs(self.rows, self.gradients):
-            yield where, np.hstack([along, self.outcomes.slopes(where)])
+        return self.moves.slopes(self.rows, self.answers.n_thresholds, self.who, self.n_annotators)
 
     def loss(self, terms: LabelTerms, parameters: FloatArray, weights: FloatArray) -> float:
         """The mean loss, with the penalty of strictness."""
-        strictness = self._strictness(parameters)
-        return float(weights @ terms.loss) + 0.5 * self.precision * float(strictness @ strictness)
-
-    def _strictness(self, parameters: FloatArray) -> FloatArray:
-        return parameters[self._cuts.stop : self.n_on_margin]
+        return float(weights @ terms.loss + 0.5 * self.precisions @ parameters**2)
 
     def terms(self, parameters: FloatArray) -> LabelTerms:
-        lower, upper = self.ends(parameters)
+        lower, upper = self.margins(parameters)
         is_open = lower > upper  # thresholds that are out of order leave nothing between them
         found = interval_terms(self.noise, lower, np.where(is_open, upper, lower - 1.0), 2)
-        # Those of an interval are derivatives in its ends, and these in the margins from them.
-        found = found._replace(loss=np.where(is_open, found.loss, np.inf), low=-found.low, up=-found.up)
+        found = found._replace(loss=np.where(is_open, found.loss, np.inf))
         rates = parameters[self.n_on_margin :]
         nothing = np.zeros((len(lower), len(rates)))
-        if self.flips.are_none:
+        if not self.has_flips:
             return LabelTerms(*found, nothing, nothing, nothing)
-        # P~ = e + s P and its derivatives over P~, from those of -log P.
-        base, kept = self.flips.at(rates)
-        right = np.exp(-found.loss)
-        flipped = base + kept * right
-        share = kept * right / flipped
-        low, up = share * found.low, share * found.up
-        of_right = _columns(self.flips.on_kept, len(share)) * (right / flipped)[:, None]
-        on_rates = of_right - _columns(self.flips.on_base, len(share)) / flipped[:, None]
-        return LabelTerms(
-            -np.log(flipped),
-            low,
-            up,
-            low**2 - share * (found.low**2 - found.low_low),
-            low * up - share * (found.low * found.up - found.low_up),
-            up**2 - share * (found.up**2 - found.up_up),
-            on_rates,
-            low[:, None] * on_rates - of_right * found.low[:, None],
-            up[:, None] * on_rates - of_right * found.up[:, None],
-        )
+        floor, kept, on_floor, on_kept = self.mixture(rates)
+        mixed = mixed_terms(found, floor, kept)
+        if not self.n_rates:
+            return LabelTerms(*mixed, nothing, nothing, nothing)
+        # The derivatives of P~ = floor + kept P over P~, from those of -log P.
+        of_right = on_kept * np.exp(mixed.loss - found.loss)[:, None]
+        on_rates = of_right - on_floor * np.exp(mixed.loss)[:, None]
+        crossed = (m[:, None] * on_rates - of_right * f[:, None] for m, f in zip(mixed[1:3], found[1:3], strict=True))
+        return LabelTerms(*mixed, on_rates, *crossed)
 
-    @property
-    def _cuts(self) -> slice:
-        """The parameters that are thresholds of levels."""
-        return slice(self.n_on_matrix, self.n_on_matrix + self.outcomes.n_cuts)
-
-    def _by_end(self, low: FloatArray, up: FloatArray) -> FloatArray:
-        """For each row and threshold, the part of a change of the margins from both ends that the threshold has."""
-        return -(self.outcomes.lower * low[:, None] + self.outcomes.upper * up[:, None])
+    def derivatives(self, terms: LabelTerms) -> Iterator[tuple[slice, FloatArray]]:
+        """The derivative of -log P of each row in the parameters, block by block."""
+        first = -(terms.low + terms.up)[:, None]
+        for where, slopes in self.slopes():
+            found = np.hstack([first[where] * slopes, terms.on_rates[where]])
+            for coefficients, slope in ((self.answers.lower, terms.low), (self.answers.upper, terms.up)):
+                found[:, self.cuts] += coefficients[self.codes[where]] * slope[where, None]
+            yield where, found
 
     def gradient(self, terms: LabelTerms, parameters: FloatArray, weights: FloatArray) -> FloatArray:
-        first = weights * (terms.low + terms.up)
-        found = np.asarray(sum(slopes.T @ first[where] for where, slopes in self.slopes()))
-        found[self._cuts] += weights @ self._by_end(terms.low, terms.up)
-        found[self._cuts.stop :] += self.precision * self._strictness(parameters)
-        return np.append(found, weights @ terms.on_rates)
+        found = sum(weights[where] @ along for where, along in self.derivatives(terms))
+        return np.asarray(found + self.precisions * parameters)
 
     def information(self, parameters: FloatArray, weights: FloatArray, terms: LabelTerms | None = None) -> FloatArray:
         """The second derivative or, if that is not positive definite, as flips can make it, the Fisher information."""
         terms = self.terms(parameters) if terms is None else terms
-        observed: FloatArray = self._sums(terms, weights) + self.of_prior
-        if self.flips.are_none or scaled_eigh(observed)[0][0] > 0.0:
+        observed = self._second(terms, weights)
+        if not self.has_flips or scaled_eigh(observed)[0][0] > 0.0:
             return observed
         return self.fisher(parameters, weights)
 
     def fisher(self, parameters: FloatArray, weights: FloatArray) -> FloatArray:
         """The Fisher information, with that of the prior."""
-        expected: Any = 0.0
-        for outcomes, exist in self.outcomes.alternatives():
-            other = replace(self, outcomes=outcomes)
+        found, asked = np.diag(self.precisions), self.answers.questions[self.codes]
+        for code, question in enumerate(self.answers.questions):
+            other = replace(self, codes=np.where(asked == question, code, self.codes))
             terms = other.terms(parameters)
-            expected = expected + other._sums(terms.squares, np.where(exist, weights * np.exp(-terms.loss), 0.0))
-        return np.asarray(expected + self.of_prior)
+            chances = np.where(asked == question, weights * np.exp(-terms.loss), 0.0)[:, None]
+            found = found + sum(along.T @ (along * chances[where]) for where, along in other.derivatives(terms))
+        return found
 
-    @property
-    def of_prior(self) -> Any:
-        """The second derivative of the prior."""
-        if not self.outcomes.n_annotators:
-            return 0.0
-        prior = np.zeros(self.n_on_margin + self.n_rates)
-        prior[self._cuts.stop : self.n_on_margin] = self.precision
-        return np.diag(prior)
-
-    def _sums(self, terms: LabelTerms, weights: FloatArray) -> FloatArray:
-        """The sums of second derivatives in all parameters."""
-        second, size = weights * (terms.low_low + 2.0 * terms.low_up + terms.up_up), self.n_on_margin
-        on_cuts = self._by_end(terms.low_low + terms.low_up, terms.low_up + terms.up_up)
-        more = weights[:, None] * np.hstack([on_cuts, terms.low_rates + terms.up_rates])
-        sums, border = np.zeros((size, size)), np.zeros((size, more.shape[1]))
+    def _second(self, terms: LabelTerms, weights: FloatArray) -> FloatArray:
+        """The second derivatives in all parameters, with those of the prior."""
+        size, found = self.n_on_margin, np.diag(self.precisions)
         for where, slopes in self.slopes():
-            sums += slopes.T @ (slopes * second[where, None])
-            border += slopes.T @ more[where]
-        lower, upper = self.outcomes.lower, self.outcomes.upper
-        both = lower.T @ (upper * (weights * terms.low_up)[:, None])
-        of_cuts = lower.T @ (lower * (weights * terms.low_low)[:, None]) + both + both.T
-        of_cuts += upper.T @ (upper * (weights * terms.up_up)[:, None])
-        crossed = -(lower.T @ (weights[:, None] * terms.low_rates) + upper.T @ (weights[:, None] * terms.up_rates))
-        of_rates = terms.on_rates.T @ (terms.on_rates * weights[:, None])
-        found = np.zeros((size + self.n_rates,) * 2)
-        found[:size, :size] = sums
-        places = np.append(np.arange(size)[self._cuts], size + np.arange(self.n_rates))
-        found[:size, places] += border
-        found[places, :size] += border.T
-        found[np.ix_(places, places)] += np.block([[of_cuts, crossed], [crossed.T, of_rates]])
+            codes, weight = self.codes[where], weights[where, None]
+            low_low, low_up, up_up, on_rates, low_rates, up_rates = (each[where] for each in terms[3:])
+            # Of u less the lower and the upper end: the rows of derivatives, and what they meet in the loss.
+            lower, upper = slopes.copy(), slopes.copy()
+            lower[:, self.cuts] -= self.answers.lower[codes]
+            upper[:, self.cuts] -= self.answers.upper[codes]
+            of_lower = np.hstack([low_low[:, None] * lower + low_up[:, None] * upper, -low_rates])
+            of_upper = np.hstack([low_up[:, None] * lower + up_up[:, None] * upper, -up_rates])
+            rows = lower.T @ (weight * of_lower) + upper.T @ (weight * of_upper)
+            found[:size] += rows
+            found[size:, :size] += rows[:, size:].T
+            found[size:, size:] += on_rates.T @ (weight * on_rates)
         return found
 
     def scores(self, terms: LabelTerms) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each row's part of the mean loss in the parameters, block by block."""
-        first, on_cuts = terms.low + terms.up, self._by_end(terms.low, terms.up)
-        for where, slopes in self.slopes():
-            scores = np.hstack([slopes * first[where, None], terms.on_rates[where]])
-            scores[:, self._cuts] += on_cuts[where]
-            scores *= self.shares[where, None]
-            yield where, scores
+        for where, along in self.derivatives(terms):
+            yield where, along * self.shares[where, None]
 
 
-def _columns(values: Sequence[Any], n: int) -> FloatArray:
-    """A column of n numbers for each of the values, which may be one number."""
-    return np.reshape([np.broadcast_to(each, n) for each in values], (len(values), n)).T
+# ---------------------------------------------------------------------------------------------------------------------
+# The probability of an answer at known margins.
 
 
-def _some(values: Any, rows: IndexArray) -> Any:
-    """The values of these rows, or the one of all."""
-    return values[rows] if isinstance(values, np.ndarray) else values
+def answer_terms(noise: Noise, margins: FloatArray, flip_rate: FlipRate, code: int, order: int) -> IntervalTerms:
+    """-log P of an answer at margins from each threshold, (..., K - 1), with derivatives in the ends of its interval.
+
+    Answers to comparisons are two levels, on either side of zero.
+    """
+    floors, kept = flip_mixture(flip_rate, margins.shape[-1] + 1)
+    above = margins[..., code - 1] if code else None
+    below = margins[..., code] if code < margins.shape[-1] else None
+    return mixed_terms(interval_terms(noise, above, below, order), floors[code], kept)
 
 
 # At enormous margins: the information and its square stay finite.
@@ -630,12 +519,11 @@ class LabelModel:
 
     @classmethod
     def at(cls, margin: FloatArray, noise: Noise, flip_rate: FlipRate) -> LabelModel:
-        upper, lower, kept = noise.cdf(margin), noise.cdf(-margin), kept_share(flip_rate)
-        slope = kept * noise.pdf(margin)
-        loss, first, second = noise.derivatives(np.abs(margin))  # where nothing cancels
-        curvature = kept * np.sign(margin) * (first**2 - second) * np.exp(-loss)
-        far, close = with_flips(upper, flip_rate), with_flips(lower, turned_round(flip_rate))
-        return cls(far, close, slope, lower - upper, curvature)
+        (on_close, on_far), kept = flip_mixture(flip_rate, 2)
+        far, close = interval_terms(noise, margin, None, 2), interval_terms(noise, None, margin, 0)
+        upper, lower = np.exp(-far.loss), np.exp(-close.loss)
+        slope, curvature = kept * upper * far.low, kept * upper * (far.low**2 - far.low_low)
+        return cls(on_far + kept * upper, on_close + kept * lower, slope, lower - upper, curvature)
 
     def flip_slopes(self, n_rates: int) -> FloatArray:
         """The derivative of P(far) in the flip rates that are parameters: none, q, or a and b; one column each."""
@@ -659,196 +547,11 @@ class LabelModel:
         return np.where(is_far, self.close, -self.far)
 
 
-def level_information(slopes: FloatArray, probabilities: FloatArray) -> FloatArray:
-    """The Fisher information of a level about its K - 1 margins, (..., K - 1, K - 1).
-
-    `slopes` are the derivatives of P(level >= k) in the margin from threshold k, `probabilities` those of the K levels.
-    """
-    rarest = np.maximum(probabilities, TINY)
-    found = np.zeros((*slopes.shape, slopes.shape[-1]))
-    for k in range(slopes.shape[-1]):
-        found[..., k, k] = slopes[..., k] ** 2 * (1.0 / rarest[..., k] + 1.0 / rarest[..., k + 1])
-        if k:
-            found[..., k, k - 1] = found[..., k - 1, k] = -slopes[..., k] * slopes[..., k - 1] / rarest[..., k]
-    return found
-
-
-def kept_share(flip_rate: FlipRate) -> Any:
-    """The share of labels that depend on the distance: 1 - 2q, or 1 - a - b."""
-    return 1.0 - flip_rate[0] - flip_rate[1] if isinstance(flip_rate, tuple) else 1.0 - 2.0 * flip_rate
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# How M and thresholds can move while M keeps its rank: the geometry behind standard errors, tests and sample sizes.
-#
-# A fitted M of rank r can move in the tangent space of the matrices of that rank; the optimum is stationary there even
-# where M has zero eigenvalues. In coordinates y in which M is diagonal, range first, those moves are the products
-# y_i y_j with i <= r.
-
-
-# With more moves than this, only the eigenvalues of M and the threshold move: the inverse of a matrix of this size
-# takes about a second.
-MOST_MOVES = 1500
-
-
-@dataclass(frozen=True)
-class Moves:
-    """The entries of M, packed, that may move in coordinates in which M is diagonal, range first; thresholds last.
-
-    `n_more` is the number of thresholds and, in standard errors, of all other parameters besides M.
-    """
-
-    size: int
-    kept: BoolArray
-    n_more: int = 1
-
-    @classmethod
-    def keeping_rank(cls, rank: int, size: int, n_more: int = 1) -> Moves:
-        left, _ = np.triu_indices(size)
-        return cls(size, left < rank, n_more)
-
-    def __len__(self) -> int:
-        return self.n_on_matrix + self.n_more
-
-    @property
-    def n_on_matrix(self) -> int:
-        return int(self.kept.sum())
-
-    def diagonal(self) -> Moves:
-        """The moves of the eigenvalues alone."""
-        left, right = np.triu_indices(self.size)
-        return Moves(self.size, self.kept & (left == right), self.n_more)
-
-    def gradients(self, coordinates: FloatArray) -> FloatArray:
-        """The derivative of each margin along each move, of length one, for rows y in those coordinates."""
-        columns, left = np.ascontiguousarray(coordinates.T), np.triu_indices(self.size)[0]
-        along = np.empty((len(self), len(coordinates)))  # contiguous for each move
-        line = 0
-        for index in range(self.size):
-            others = index + np.flatnonzero(self.kept[left == index])
-            np.multiply(columns[others], columns[index], out=along[line : line + len(others)])
-            line += len(others)
-        along[:line] *= packed.weights(self.size)[self.kept][:, None]
-        along[line:] = -1.0
-        return along.T
-
-    def basis(self, vectors: FloatArray) -> FloatArray:
-        """The moves as orthonormal columns of (packed M, thresholds), for the eigenvectors of M."""
-        size, n = len(self.kept), self.n_on_matrix
-        basis = np.zeros((size + self.n_more, len(self)))
-        basis[:size, :n] = packed.packed_rotation(vectors)[:, self.kept]
-        basis[size:, n:] = np.eye(self.n_more)
-        return basis
-
-
-@dataclass(frozen=True)
-class RankMoves:
-    """The moves that keep the rank of M, as columns of all parameters, and the curvature term of the information.
-
-    To second order, a move U between range and null space also moves M along U' M^+ U, which raises
-    the loss by the gradient on the null space or, if the rank is fixed, may lower it.
-    """
-
-    basis: FloatArray
-    curvature: FloatArray
-
-    @classmethod
-    def at(
-        cls, values: FloatArray, vectors: FloatArray, rank: int, gradient: FloatArray, *, n_more: int = 1
-    ) -> RankMoves:
-        """The moves at a matrix with these eigenvalues, largest first, and eigenvectors; `gradient` is dR/dM there.
-
-        `n_more` is the number of parameters besides M.
-        """
-        moves = Moves.keeping_rank(rank, len(values), n_more)
-        null = vectors[:, rank:]
-        multipliers, rotation = np.linalg.eigh(null.T @ gradient @ null)
-        costs = np.append(np.zeros(rank), multipliers)
-        left, right = (index[moves.kept] for index in np.triu_indices(len(values)))
-        curvature = np.append(costs[right] / values[left], np.zeros(n_more))
-        return cls(moves.basis(np.hstack([vectors[:, :rank], null @ rotation])), curvature)
-
-    def information(self, hessian: FloatArray) -> FloatArray:
-        """The second derivative along the moves."""
-        return self.basis.T @ hessian @ self.basis + np.diag(self.curvature)
-
-
-class MarginMoves:
-    """How margins move with a fitted metric.
-
-    Parameters
-    ----------
-    metric : Metric
-    judgements : Judgements
-        Those whose second moment defines the coordinates: of two sides, or comparisons, which have no threshold.
-    keep_rank : bool
-        Whether M keeps its rank; otherwise it may move within all quadratic forms.
-    comparison_noise : float
-        The noise of comparisons, by which their margins are divided.
-    """
-
-    def __init__(
-        self, metric: Metric, judgements: Judgements, *, keep_rank: bool = True, comparison_noise: float = 1.0
-    ) -> None:
-        here = Optimum.of(metric, judgements)
-        vectors, lengths, _ = np.linalg.svd(here.factor, full_matrices=True)
-        self._metric = metric
-        self._basis = here.coordinates.transform @ vectors
-        self._noise = comparison_noise
-        size = self._basis.shape[1] + (metric.origin is not None)
-        n_more = int(judgements.kind is not Kind.COMPARISONS)
-        self.moves = Moves.keeping_rank(metric.rank if keep_rank else size, size, n_more)
-        self.is_partial = self.moves.n_on_matrix > MOST_MOVES
-        if self.is_partial:
-            self.moves = self.moves.diagonal()
-        values = np.append(lengths**2, np.zeros(size - len(lengths)))
-        self.matrix = packed.pack(np.diag(values))[self.moves.kept]  # M, by its moves
-
-    def rows(self, data: Array) -> Rows:
-        """The rows that margins are of, but for thresholds."""
-        rows = rows_of(data, self._metric.origin)
-        return rows if isinstance(rows, BlockRows) else rows.with_scale(1.0 / self._noise)
-
-    def blocks(self, data: Array) -> Iterator[tuple[slice, FloatArray]]:
-        """The derivative of each margin along each move, one row per judgement."""
-        return by_legs(self.rows(data), lambda block: self.moves.gradients(self.in_coordinates(block)))
-
-    def on_matrix(self, block: FloatArray) -> FloatArray:
-        """The derivative of z'Mz along each move of M, for the columns z of a block."""
-        return self.moves.gradients(self.in_coordinates(block))[:, : self.moves.n_on_matrix]
-
-    def null_coordinates(self, data: Array) -> FloatArray:
-        """The coordinates of each leg in the null space of M."""
-        rank = self._metric.rank
-        return np.vstack(
-            [self.in_coordinates(block)[:, rank:] for block in differences(rows_of(data, self._metric.origin))]
-        )
-
-    def in_coordinates(self, block: Array) -> FloatArray:
-        y: FloatArray = to_numpy(block).T @ self._basis
-        return y if self._metric.origin is None else np.column_stack([y, np.ones(len(y))])
-
-
-def scaled_eigh(matrix: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The eigenvalues and eigenvectors of a symmetric matrix with its diagonal scaled to one, and the scale."""
-    scale = np.sqrt(np.maximum(np.diag(matrix), 0.0))
-    scale = np.where(scale > 0, scale, 1.0)
-    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
-    return values, vectors, scale
-
-
-def pseudo_inverse(matrix: FloatArray, tol: float = 1e-10) -> FloatArray:
-    """The inverse of a positive semidefinite matrix on its range, determined with its diagonal scaled to one."""
-    values, vectors, scale = scaled_eigh(matrix)
-    keep = values > tol * values[-1]
-    return np.asarray((vectors[:, keep] / values[keep]) @ vectors[:, keep].T / np.outer(scale, scale))
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The standard errors of margins, from each threshold of a metric.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SideErrors:
     """The standard errors of margins, without the common scale of all margins, which changes no side.
 
@@ -856,47 +559,27 @@ class SideErrors:
     of a step along all of these, and is independent, to first order, of the rest.
     """
 
-    moves: MarginMoves
-    n_cuts: int
-    n_annotators: int
+    moves: Moves
+    cuts: slice
     covariance: FloatArray
     of_scale: float
 
     @classmethod
     def of(cls, fit: Fit, seen: Judgements) -> SideErrors:
-        """The errors of the margins of a fit to these judgements; attached comparisons are left out."""
-        moves = MarginMoves(fit.metric, seen, comparison_noise=fit.relative_noise)
-        chosen, number = representatives(seen.weights, mean_squares(moves.rows(seen.data), moves.in_coordinates))
-        if len(chosen) < len(seen):
-            seen = seen.take(chosen)
-            seen = seen.with_weights(number * seen.weights)
-        table, taus = table_of(fit, seen), fit.metric.thresholds if seen.n_thresholds else ()
-        likelihood = LabelLikelihood(
-            moves.rows(seen.data),
-            Outcomes.of(seen),
-            seen.weights,
-            fit.metric.noise,
-            score(fit, seen).flip_rate,
-            precision=0.0 if table is None else table.width**-2.0,
-            gradients=moves.on_matrix,
-            n_on_matrix=len(moves.matrix),
-        )
-        parameters = np.concatenate([moves.matrix, taus, () if table is None else table.strictness])
-        information = likelihood.fisher(parameters, likelihood.shares)
-        of_scale = float(parameters @ (information - likelihood.of_prior) @ parameters)
-        n_annotators = 0 if table is None else len(table)
-        return cls(moves, len(taus), n_annotators, pseudo_inverse(information), 1.0 / max(of_scale, TINY))
+        """The errors of the margins of a fit to these judgements."""
+        moves, total = Moves.of(fit, seen), seen.total_weight
+        likelihood, parameters = LabelLikelihood.of(fit, seen, moves)
+        information = total * likelihood.fisher(parameters, likelihood.shares)
+        of_scale = float(parameters @ (information - total * np.diag(likelihood.precisions)) @ parameters)
+        return cls(moves, likelihood.cuts, pseudo_inverse(information), 1.0 / max(of_scale, TINY))
 
     def at(self, data: Array, margins: FloatArray, annotators: IndexArray | None = None) -> FloatArray:
         """The error of each of these margins, (n, cuts)."""
-        variances, n = np.empty(margins.shape), len(self.moves.matrix)
-        covariance, cuts = self.covariance, slice(n, n + self.n_cuts)
-        for where, along in by_legs(self.moves.rows(data), self.moves.on_matrix):
-            slopes = np.hstack([along, np.zeros((len(along), self.n_cuts + self.n_annotators))])
-            if annotators is not None and self.n_annotators:
-                slopes[np.arange(len(along)), cuts.stop + annotators[where]] = -1.0
+        variances, covariance, cuts = np.empty(margins.shape), self.covariance, self.cuts
+        rows, n_annotators = self.moves.rows(data), len(covariance) - cuts.stop
+        for where, slopes in self.moves.slopes(rows, cuts.stop - cuts.start, annotators, n_annotators):
             spread = slopes @ covariance
             variances[where] = np.einsum("ij,ij->i", spread, slopes)[:, None]
-            if self.n_cuts:
+            if cuts.start < cuts.stop:
                 variances[where] += np.diag(covariance)[cuts] - 2.0 * spread[:, cuts]
         return np.sqrt(np.maximum(np.maximum(variances, 0.0) - self.of_scale * margins**2, 0.0))

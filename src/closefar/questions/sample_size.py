@@ -29,12 +29,11 @@ from closefar import packed
 from closefar.arrays import FloatArray
 from closefar.errors import InvalidValueError, either, setting
 from closefar.fitting import Fit, Fitted, without_penalty
-from closefar.judgements import Judgements, Kind, find_points
+from closefar.judgements import Kind, find_points
 from closefar.model import Metric
-from closefar.model.factors import root_of
+from closefar.model.metric import root_of
 from closefar.noise import has_flips
-from closefar.questions.likelihood import LabelLikelihood, LabelTerms, Optimum, RankMoves
-from closefar.rows import RowSource, rows_of
+from closefar.questions.likelihood import LabelLikelihood, Moves, RankMoves
 from closefar.theory import parameter_bound, sample_size
 
 _DRAWS = 1000  # a quantile of 95% is then one of 93.6 to 96.4%
@@ -116,7 +115,11 @@ class SampleSizePlan:
             f"with {self.n_pairs_likely:,} it is at most the target with probability {1.0 - self.delta:g}.",
         ]
         if self.worst_case is not None:
-            parts.append(f"The theorem's worst-case guarantee needs {self._theorem}, too many to plan with.")
+            theorem = "more than 1e+300 pairs"
+            if math.isfinite(self.worst_case):
+                orders = math.floor(math.log10(self.worst_case / self.n_pairs))
+                theorem = f"{self.worst_case:.0e} pairs ({orders} orders of magnitude more)"
+            parts.append(f"The theorem's worst-case guarantee needs {theorem}, too many to plan with.")
         if uncertain < _ROUGH_UNCERTAIN:
             parts.append(
                 f"The pilot has only {uncertain:.1f} uncertain {self.kind.term}s per parameter, so this plan is rough. "
@@ -125,13 +128,6 @@ class SampleSizePlan:
         if self.shares_points:
             parts.append(f"The plan assumes independent {noun}; these share points, so more are needed.")
         return " ".join(parts)
-
-    @property
-    def _theorem(self) -> str:
-        if self.worst_case is None or not math.isfinite(self.worst_case):
-            return "more than 1e+300 pairs"
-        orders = math.floor(math.log10(self.worst_case / self.n_pairs))
-        return f"{self.worst_case:.0e} pairs ({orders} orders of magnitude more)"
 
 
 def plan_sample_size(
@@ -179,17 +175,25 @@ def plan_sample_size(
     True
     """
     _check_request(target_error, measure, delta)
-    fit, pilot = _plain_fit(Fit.of(learner), pairs, labels)
+    fit = Fit.of(learner)
+    pilot = fit.read_or_training(pairs, labels)
+    pilot = pilot.with_weights(np.ones(len(pilot)))
+    if not fit.settings.fit_origin:
+        fit = without_penalty(fit, pilot, class_weight=fit.settings.class_weight)
+    pilot = pilot.weighted(fit.settings.class_weight)  # and those of the fit alone
     _check_fit(fit, measure)
-    metric = fit.metric
-    optimum = Optimum.of(metric, pilot)
-    likelihood = LabelLikelihood.of(optimum, pilot, metric.noise, 0.0)
-    terms = likelihood.terms(optimum.parameters)
-    _check_pilot(fit, float(likelihood.shares @ terms.loss))
-    moves, hessian, covariance = _local_model(optimum, likelihood, terms)
-    n, p = len(pilot), moves.shape[1]
-    is_plain = fit.kind is Kind.CLOSE_FAR
-    uncertain = _check_uncertain(fit.statistics.uncertain_per_parameter, n, fit.kind)
+    likelihood, parameters = LabelLikelihood.of(fit, pilot, Moves.of(fit, pilot, keeps_rank=False, is_complete=True))
+    _check_pilot(fit, float(likelihood.shares @ likelihood.terms(parameters).loss))
+    moves, hessian, covariance = _local_model(likelihood, parameters, fit.metric.rank)
+    n, p, uncertain = len(pilot), moves.shape[1], fit.statistics.uncertain_per_parameter
+    if uncertain < _PLANNED_UNCERTAIN:
+        noun, get = _words(fit.kind)
+        raise ValueError(
+            f"the pilot must have at least {_PLANNED_UNCERTAIN:g} uncertain label per parameter; got {uncertain:.2f} "
+            f"(the sum of 4 p (1 - p) over {n:,} labels, over the number of parameters). {get} more {noun} first, "
+            f"about {math.ceil(2.0 * n * _PLANNED_UNCERTAIN / max(uncertain, 0.1)):,} in total, or fit with a smaller "
+            "rank."
+        )
     inverse = np.linalg.pinv(hessian, hermitian=True)
     n_parameters = float(np.sum(inverse * covariance))
     normal = np.random.default_rng(check_random_state(random_state).randint(2**31)).standard_normal((p, _DRAWS))
@@ -198,9 +202,15 @@ def plan_sample_size(
         errors = 0.5 * np.einsum("ij,ij->j", steps, hessian @ steps)
         mean = 0.5 * n_parameters
     else:
-        errors = _spectral_errors(moves @ steps, optimum.coordinates.transform, metric, fit.kind)
+        errors = _spectral_errors(moves @ steps, likelihood.moves.basis, fit.metric, fit.kind)
         mean = float(errors.mean())
-    worst = _by_theorem(metric, measure, float(target_error), float(delta), optimum, pilot) if is_plain else None
+    worst = None
+    if fit.kind is Kind.CLOSE_FAR:
+        rows, basis, largest = likelihood.rows, np.eye(pilot.n_columns), float(fit.metric.eigenvalues[0])
+        if measure == "loss":  # which is the same in all units
+            basis, largest = likelihood.moves.basis, float(likelihood.moves.values[0])
+        longest = rows.extremes(rows.squared_distances(basis))[1]
+        worst = _worst_case(fit.metric, measure, float(target_error), float(delta), largest * longest)
     likely = float(np.quantile(errors, 1.0 - delta))
     return SampleSizePlan(
         measure=measure,
@@ -217,15 +227,6 @@ def plan_sample_size(
         shares_points=find_points(pilot.data) is not None,
         kind=fit.kind,
     )
-
-
-def _plain_fit(fit: Fit, pairs: Any, labels: Any) -> tuple[Fit, Judgements]:
-    """The fit without its penalty, and the pilot with the class weights of the fit alone."""
-    pilot = fit.read_or_training(pairs, labels)
-    pilot = pilot.with_weights(np.ones(len(pilot)))
-    if not fit.settings.fit_origin:
-        fit = without_penalty(fit, pilot, class_weight=fit.settings.class_weight)
-    return fit, pilot.weighted(fit.settings.class_weight)
 
 
 def _decay(n: float, measure: str, uncertain: float) -> float:
@@ -249,18 +250,6 @@ def _words(kind: Kind) -> tuple[str, str]:
     return f"{kind.noun}s", "Collect" if kind is Kind.COMPARISONS else "Label"
 
 
-def _check_uncertain(uncertain: float, n: int, kind: Kind) -> float:
-    if uncertain < _PLANNED_UNCERTAIN:
-        noun, get = _words(kind)
-        needed = math.ceil(2.0 * n * _PLANNED_UNCERTAIN / max(uncertain, 0.1))
-        raise ValueError(
-            f"the pilot must have at least {_PLANNED_UNCERTAIN:g} uncertain label per parameter; got {uncertain:.2f} "
-            f"(the sum of 4 p (1 - p) over {n:,} labels, over the number of parameters). {get} more {noun} first, "
-            f"about {needed:,} in total, or fit with a smaller rank."
-        )
-    return uncertain
-
-
 def _check_pilot(fit: Fit, loss: float) -> None:
     """Raise an error if this is not the loss of the fit, so that these are not its training pairs."""
     fitted = fit.certificate.loss
@@ -272,19 +261,18 @@ def _check_pilot(fit: Fit, loss: float) -> None:
 
 
 def _local_model(
-    optimum: Optimum, likelihood: LabelLikelihood, terms: LabelTerms
+    likelihood: LabelLikelihood, parameters: FloatArray, rank: int
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """A basis of the tangent space in (packed M, thresholds); H + C and V in that basis."""
-    (d, k), parameters, shares = optimum.factor.shape, optimum.parameters, likelihood.shares
-    vectors, lengths, _ = np.linalg.svd(optimum.factor, full_matrices=True)
-    eigenvalues, n_more = np.append(lengths**2, np.zeros(d - k)), len(optimum.thresholds)
-    gradient, _ = packed.split(likelihood.gradient(terms, parameters, shares), d)
-    moves = RankMoves.at(eigenvalues, vectors, k, gradient, n_more=n_more)
+    terms, shares = likelihood.terms(parameters), likelihood.shares
+    matrix, thresholds = packed.split(parameters, likelihood.moves.size)
+    gradient, _ = packed.split(likelihood.gradient(terms, parameters, shares), len(matrix))
+    moves = RankMoves.at(matrix, gradient, len(thresholds), rank)
     hessian = moves.information(likelihood.information(parameters, shares, terms))
     alongs = (scores @ moves.basis for _, scores in likelihood.scores(terms))
     covariance = len(shares) * np.asarray(sum(along.T @ along for along in alongs))
     # A threshold held at zero does not move.
-    free = np.append(np.ones(moves.basis.shape[1] - n_more, dtype=bool), optimum.thresholds > 0)
+    free = np.append(np.ones(len(hessian) - len(thresholds), dtype=bool), thresholds > 0)
     return moves.basis[:, free], hessian[np.ix_(free, free)], covariance[np.ix_(free, free)]
 
 
@@ -293,29 +281,21 @@ def _spectral_errors(steps: FloatArray, transform: FloatArray, metric: Metric, k
 
     For each step in (packed M, thresholds).
     """
-    whole, d, errors = metric.matrix, transform.shape[1], np.empty(steps.shape[1])
-    for index, step in enumerate(steps.T):
-        matrix, thresholds = packed.split(step, d)
-        change = transform @ matrix @ transform.T
-        is_plain = kind is Kind.CLOSE_FAR
-        scale = thresholds[0] / metric.known_threshold if is_plain else np.trace(change) / np.trace(whole)
-        errors[index] = np.abs(np.linalg.eigvalsh(change - whole * scale)).max()
-    return errors / float(metric.eigenvalues[0])
-
-
-def _by_theorem(
-    metric: Metric, measure: str, target: float, delta: float, optimum: Optimum, pilot: Judgements
-) -> float:
-    """The number of pairs of the theorem, with the largest eigenvalue and the longest difference of the pilot."""
-    rows: RowSource = optimum.rows if measure == "loss" else rows_of(pilot.data)
-    largest = float(np.linalg.norm(optimum.factor, 2)) ** 2 if measure == "loss" else float(metric.eigenvalues[0])
-    longest = rows.extremes(rows.squared_distances(np.eye(rows.n_columns)))[1]
-    return _worst_case(metric, measure, target, delta, largest * longest)
+    d, whole = transform.shape[1], metric.matrix
+    n = packed.packed_size(d)
+    changes = transform @ packed.unpack(steps[:n].T, d) @ transform.T
+    if kind is Kind.CLOSE_FAR:
+        scales = steps[n] / metric.known_threshold
+    else:
+        scales = np.trace(changes, axis1=1, axis2=2) / np.trace(whole)
+    errors = np.abs(np.linalg.eigvalsh(changes - scales[:, None, None] * whole)).max(axis=1)
+    return np.asarray(errors / float(metric.eigenvalues[0]))
 
 
 def _worst_case(metric: Metric, measure: str, target: float, delta: float, radius: float) -> float:
     """The theorem's number of pairs, in units in which the longest difference has length one (F = 1, beta = radius).
 
+    The radius is the largest eigenvalue times the longest squared difference of the pilot.
     A relative error of at most e in M / tau follows from a parameter distance of at most
     e tau / (e + max(tau / beta, 1)).
     """
@@ -347,7 +327,7 @@ def _check_request(target_error: Any, measure: Any, delta: Any) -> None:
 
 
 def _check_fit(fit: Fit, measure: str) -> None:
-    settings, metric, judgements = fit.settings, fit.metric, fit.judgements
+    settings, metric, judgements, (noun, get) = fit.settings, fit.metric, fit.judgements, _words(fit.kind)
     if fit.statistics.n_comparisons or (judgements is not None and judgements.annotators is not None):
         raise ValueError(
             "the pilot must have judgements of one kind, by one annotator or people who are not told apart; got "
@@ -374,14 +354,12 @@ def _check_fit(fit: Fit, measure: str) -> None:
             "the pilot must consist of pairs; got " + setting(fit_origin=True) + ". Fit differences without it."
         )
     if fit.is_separable or fit.is_quasi_separable:
-        noun, get = _words(fit.kind)
         raise ValueError(
             "the pilot must determine the size of M without a penalty; got labels that a metric explains without "
             f"error, at least in one direction. {get} more {noun}."
         )
     if not fit.certificate.converged:
         raise ValueError(f"the pilot's fit must have converged; got {fit.certificate.status!r}")
-    noun, get = _words(fit.kind)
     if metric.rank == 0 or (measure == "spectral" and fit.kind is Kind.CLOSE_FAR and metric.known_threshold == 0):
         raise ValueError(
             f"the pilot must have a rank of at least 1 and, for the error of M / tau, a threshold > 0; got {metric!r}. "

@@ -15,7 +15,6 @@ from closefar.fitting import (
     Learner,
     RankChoice,
     Scorer,
-    Scores,
     Settings,
     candidate_ranks,
     cross_validate_rank,
@@ -24,7 +23,7 @@ from closefar.fitting import (
     refit_leading,
 )
 from closefar.judgements import Columns, Judgements, Kind, check_pairs, resolve_folds
-from closefar.model import Directions, Metric, in_data_scale
+from closefar.model import Directions, Metric, Scores, in_data_scale
 from closefar.plain import format_table
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -174,11 +173,9 @@ class TruncationPath(Sequence[TruncationStep]):
             "held_out_loss": ("held out", ".5f"),
             "refit_held_out_loss": ("held out, refitted", ".5f"),
         }
-        shown = {name: column for name, column in columns.items() if self._has(name)}
-        return format_table(list(shown.values()), [[getattr(step, name) for name in shown] for step in self.steps])
-
-    def _has(self, name: str) -> bool:
-        return any(getattr(step, name) is not None for step in self.steps)
+        shown = [name for name in columns if any(getattr(step, name) is not None for step in self.steps)]
+        rows = [[getattr(step, name) for name in shown] for step in self.steps]
+        return format_table([columns[name] for name in shown], rows)
 
 
 def truncation_path(
@@ -221,7 +218,9 @@ def truncation_path(
     1     0.01  0.21773  -0.00644  0.02024    0.04049    1.0000
     2        0  0.22417   0.00000        0          0    1.0000
     """
-    settings = None if learner is None else _known(learner)
+    settings = None if learner is None else Settings.of(learner)
+    if learner is not None and settings is not None and settings.has_choice:
+        settings = Fit.of(learner).known
     others = None if held_out is None else _judgements(metric, *held_out)
     return _path(Scorer(metric), _judgements(metric, differences, signs, weights), scale, others, settings)
 
@@ -242,14 +241,8 @@ def truncation_of(
     weighted = judgements.weighted(fit.settings.class_weight)
     if refits:
         weighted.check_both_count()
-    settings = fit.known.but(approximate=is_rough and fit.known.solver == "auto")
+    settings = fit.known.roughly() if is_rough and fit.known.solver == "auto" else fit.known
     return _path(Scorer.of(fit), weighted.counted(), scale, held_out, settings if refits else None)
-
-
-def _known(learner: Learner) -> Settings:
-    """The settings of a learner, with what its fit has chosen."""
-    settings = Settings.of(learner)
-    return Fit.of(learner).known if settings.has_choice else settings
 
 
 def _path(
@@ -257,15 +250,20 @@ def _path(
 ) -> TruncationPath:
     if scale == "data" and whole.metric.data_factor is None:
         whole = replace(whole, metric=in_data_scale(whole.metric, judgements.data, judgements.weights))
-    metric = whole.metric
-    directions = metric.directions(scale)
-    seen = _Cut.of(whole, directions, judgements)
-    unseen = None if held_out is None else _Cut.of(whole, directions, held_out)
-    zeta = seen.steepest_slope
+    metric, noise, directions = whole.metric, whole.metric.noise, whole.metric.directions(scale)
+    squared, longest = _squared_distances(metric, directions, judgements)
+    unseen = None if held_out is None else _squared_distances(metric, directions, held_out)[0]
+    # The paper's zeta over the margins of M and of every M_k; those of pairs lie between -tau and those of M.  Flips
+    # only flatten the loss, and the loss of a level is nowhere steeper than that of its thresholds.
+    margins = whole.margins(judgements, squared if judgements.kind is Kind.COMPARISONS else squared[:, [0, -1]])
+    zeta = noise.constants(float(np.abs(margins).max(initial=0.0))).zeta
+    full_loss = whole.score(judgements, squared[:, -1]).loss
     refitted = [] if settings is None else candidate_ranks(metric.rank)
     steps = []
     for k in range(metric.rank + 1):
-        score, figures = seen.at(k), {} if unseen is None else _named("held_out", unseen.at(k))
+        score, figures = whole.score(judgements, squared[:, k]), {}
+        if held_out is not None and unseen is not None:
+            figures = _named("held_out", whole.score(held_out, unseen[:, k]))
         gamma = float(directions.values[k]) if k < metric.rank else 0.0
         if settings is not None and k in refitted:
             best = refit_leading(judgements, settings.but(verbose=0), whole, directions, k)
@@ -277,55 +275,30 @@ def _path(
                 k=k,
                 metric=metric.truncate(k, "data" if directions.is_data_scale else "units"),
                 gamma=gamma,
-                bound=zeta * judgements.mean(np.abs(seen.squared[:, -1] - seen.squared[:, k])),
-                guarantee=zeta * seen.longest * gamma,
+                bound=zeta * judgements.mean(np.abs(squared[:, -1] - squared[:, k])),
+                guarantee=zeta * longest * gamma,
                 loss=score.loss,
-                lost=score.loss - seen.at(metric.rank).loss,
+                lost=score.loss - full_loss,
                 accuracy=score.accuracy,
                 **figures,
             )
         )
-    return TruncationPath(tuple(steps), "data" if directions.is_data_scale else "units", zeta, seen.longest)
+    return TruncationPath(tuple(steps), "data" if directions.is_data_scale else "units", zeta, longest)
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """Judgements with z'M_k z for k = 0, ..., rank, for a metric truncated to its first k directions.
+def _squared_distances(metric: Metric, directions: Directions, judgements: Judgements) -> tuple[FloatArray, float]:
+    """z'M_k z for k = 0, ..., rank, of M truncated to its first k directions, and the largest squared length of a z.
 
-    For comparisons it is the difference of both legs.  `longest` is the largest squared length of a difference in the
-    scale of the directions.
+    For comparisons it is the difference of both legs.  Lengths are those in the scale of the directions.
     """
-
-    whole: Scorer
-    judgements: Judgements
-    squared: FloatArray
-    longest: float
-
-    @classmethod
-    def of(cls, whole: Scorer, directions: Directions, judgements: Judgements) -> _Cut:
-        metric = whole.metric
-        inverse = np.divide(1.0, directions.values, out=np.zeros(metric.rank), where=directions.values > 0)
-        if judgements.kind is Kind.COMPARISONS:
-            near, far = (legs**2 for legs in legs_along(judgements, directions.columns))
-            squares, longest = far - near, max(float((legs @ inverse).max(initial=0.0)) for legs in (near, far))
-        else:
-            squares = metric.coordinates(judgements.data, directions.columns) ** 2
-            longest = float((squares @ inverse).max(initial=0.0))
-        squared = np.hstack([np.zeros((len(squares), 1)), np.cumsum(squares, axis=1)])
-        return cls(whole, judgements, squared, longest)
-
-    def at(self, k: int) -> Scores:
-        return self.whole.score(self.judgements, self.squared[:, k])
-
-    @property
-    def steepest_slope(self) -> float:
-        """The paper's zeta over the margins of M and of every M_k, which of pairs lie between -tau and those of M.
-
-        Flips only flatten the loss, and the loss of a level is nowhere steeper than that of its thresholds.
-        """
-        ends = self.squared if self.judgements.kind is Kind.COMPARISONS else self.squared[:, [0, -1]]
-        margins = self.whole.margins(self.judgements, ends)
-        return self.whole.metric.noise.constants(float(np.abs(margins).max(initial=0.0))).zeta
+    if judgements.kind is Kind.COMPARISONS:
+        near, far = (legs**2 for legs in legs_along(judgements, directions.columns))
+        squares, legs = far - near, np.concatenate([near, far])
+    else:
+        squares = legs = metric.coordinates(judgements.data, directions.columns) ** 2
+    inverse = np.divide(1.0, directions.values, out=np.zeros(metric.rank), where=directions.values > 0)
+    squared = np.hstack([np.zeros((len(squares), 1)), np.cumsum(squares, axis=1)])
+    return squared, float((legs @ inverse).max(initial=0.0))
 
 
 def _named(prefix: str, scored: Scores) -> dict[str, Any]:
