@@ -73,7 +73,7 @@ def judge_file(
     points = read_label_points(write_points(folder, 40), show=["photo"])
     task, rng = make_task(kind, annotators), np.random.default_rng(1)
     path = folder / "judgements.sqlite"
-    with Store.open(path, task, points) as store:
+    with Store(path, task, points) as store:
         things = [tuple(rng.choice(40, task.n_things, replace=False).tolist()) for _ in range(n)]
         for number, question in enumerate(ask(store, things, annotators)):
             squared = [

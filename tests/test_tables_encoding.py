@@ -150,7 +150,7 @@ def test_dates_are_refused_with_a_hint(values):
 
 
 @pytest.mark.parametrize(
-    "form", ["1.00#,56", "1'00#", "#%", "# kg", "$#", "12:3#", "1# Mar 1990", "1,23#", "1 00#", "#,5"]
+    "form", ["1.00#,56", "1'00#", "#%", "# kg", "$#", "12:3#", "1# Mar 1990", "1,23#", "1 00#", "#,5", "#-1#", "12#/80"]
 )
 def test_formatted_numbers_are_no_categories(form):
     values = np.array([form.replace("#", str(number % 7)) for number in range(60)], dtype=object)
@@ -159,7 +159,7 @@ def test_formatted_numbers_are_no_categories(form):
     assert len(learn({"x": values}, categorical=["x"]).feature_names) == 6
 
 
-@pytest.mark.parametrize("form", ["ward #", "A#", "#-1#", "#@#", "1.2.#", "2#,3,4", "12#/80", "v1.#"])
+@pytest.mark.parametrize("form", ["ward #", "A#", "v1.#"])
 def test_names_with_numbers_are_categories(form):
     values = np.array([form.replace("#", str(number % 7)) for number in range(60)], dtype=object)
     assert len(learn({"x": values}).feature_names) == 6

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import closefar as cf
-from closefar.tables import Source, TableError, delimited, inputs, open_table, read_pairs, read_table
+from closefar.tables import Source, TableError, delimited, open_table, read_pairs, read_table
 from closefar.tables.values import MISSING_WORDS
 
 POINTS = "id,height,colour\nP1,1.5,red\nP2,2.5,blue\nP3,3.5,red\n"
@@ -66,7 +66,7 @@ _NUMBERS = st.one_of(
     st.decimals(allow_nan=False, allow_infinity=False).map(str),
     st.integers().map(str),
     st.from_regex(r"[ +-]{0,2}[0-9._]{1,4}([eE][+-]?[0-9]{1,3})?[ ]?", fullmatch=True),
-    st.sampled_from(["NAN", "+inf", "Infinity", "nan(1)", "1_000", "0x1F", "\uff11\uff12", "1e400", "-1e-400", " 7"]),
+    st.sampled_from(["NAN", "+inf", "Infinity", "1_000", "0x1F", "\uff11\uff12", "1e400", "-1e-400", " 7"]),
 )
 _CELLS = st.one_of(
     _NUMBERS,
@@ -87,9 +87,7 @@ def test_every_cell_is_as_python_reads_it(write, monkeypatch, rows, separator, e
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=separator, lineterminator=end, quoting=quoting)
     writer.writerows([["first name", "second name", "third name"], *rows])
-    # Where `, "x"` stands, which it may in quotes, a cell that begins with a space and a quote loses its quotes.
-    is_ambiguous = re.search(rf'{re.escape(separator)} +"', text.getvalue())
-    assume(not is_ambiguous or not any(re.match(' +"', cell) for row in rows for cell in row))
+    assume(not any(re.match(' +"', cell) for row in rows for cell in row))  # which is refused
     monkeypatch.setattr(delimited, "_BLOCK_BYTES", block)
     expected = by_python(text.getvalue(), separator)
     found = read_table(write(text.getvalue())).columns
@@ -139,13 +137,6 @@ def test_a_source_keeps_what_a_pipe_delivered(write, tmp_path):
     writer.join()
 
 
-def test_a_pipe_that_nothing_writes_to(tmp_path, monkeypatch):
-    monkeypatch.setattr(inputs, "_WAIT_SECONDS", 0.1)
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(TableError, match="no program writes to"):
-        read_table(tmp_path / "pipe")
-
-
 def test_standard_input(tmp_path, write):
     write(POINTS, "points.csv")
     code = (
@@ -168,7 +159,7 @@ def test_standard_input(tmp_path, write):
 
 def test_words_for_missing_values(write):
     text = "x,y,code\n1,?,A\n-999.0,b,-\n3,b,<NA>\n-,#N/A,-999\n"
-    table = read_table(write(text), na_values=["?", "-999"], as_text=["code"])
+    table = read_table(write(text), na_values=["?", "-", "-999"], as_text=["code"])
     np.testing.assert_array_equal(table.columns["x"], [1, np.nan, 3, np.nan])
     assert table.columns["y"].tolist() == [None, "b", "b", None]
     assert table.columns["code"].tolist() == ["A", None, None, None]
@@ -312,12 +303,6 @@ def test_sides_of_two_kinds_are_compared_as_written(write):
     assert set(table.encoding.columns[0].values) == {"true", "false", "maybe"}
 
 
-def test_rounded_integers_are_noted(read):
-    table = read(f"id,stamp\nP1,{LARGE + 1}\nP2,{LARGE + 3}\nP3,5\n")
-    assert any("integers above 2**53" in note and "'stamp'" in note for note in table.notes)
-    assert read().notes == ()
-
-
 # Points once, and an index
 
 
@@ -373,15 +358,11 @@ def test_a_row_of_integer_ids_is_no_row_of_names(write):
         read_pairs(Source(points=points, pairs=pairs, left="0", right="1", label="2"), labelled=True)
 
 
-@pytest.mark.parametrize("bytes_at_once", [1 << 24, 40])
-def test_a_minus_beside_a_plus_is_a_value(write, monkeypatch, bytes_at_once):
-    monkeypatch.setattr(delimited, "_BLOCK_BYTES", bytes_at_once)
-    rows = [("-", "-", 1.5, "a"), *[("-", "-", "-", "b")] * 30, ("+", "+", 2.5, "-")]
-    path = write("\n".join(["rhesus,label,x,ward", *(",".join(map(str, row)) for row in rows)]) + "\n")
-    columns = open_table(path).read(["rhesus", "label", "x", "ward"], ["label"])
-    for name in ("rhesus", "label"):
-        assert columns[name].tolist() == ["-"] * 31 + ["+"]
-    assert np.isnan(columns["x"][1:31]).all()
-    assert columns["x"][[0, 31]].tolist() == [1.5, 2.5]
-    assert columns["ward"].tolist() == ["a", *["b"] * 30, None]
-    assert open_table(path, ["-"]).read(["label"], ["label"])["label"].tolist() == [None] * 31 + ["+"]
+def test_a_minus_is_a_value_unless_it_is_said_to_be_missing(write):
+    path = write("rhesus,x\n-,1.5\n+,-\n")
+    columns = open_table(path).read(["rhesus", "x"], [])
+    assert columns["rhesus"].tolist() == ["-", "+"]
+    assert columns["x"].tolist() == ["1.5", "-"]
+    columns = open_table(path, ["-"]).read(["rhesus", "x"], [])
+    assert columns["rhesus"].tolist() == [None, "+"]
+    np.testing.assert_array_equal(columns["x"], [1.5, np.nan])

@@ -19,11 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.errors import setting
-from closefar.tables import arrow
-from closefar.tables.arrow import pc
 from closefar.tables.errors import Place, TableError, counted, listed, quote
 from closefar.tables.inputs import Input
-from closefar.tables.values import BOOLEAN_WORDS, MissingValues, is_number
+from closefar.tables.values import (
+    BOOLEAN_WORDS,
+    MissingValues,
+    TableFile,
+    is_number,
+    joined_columns,
+    pa,
+    pa_csv,
+    pc,
+    trimmed,
+)
 
 _BLOCK_BYTES = 1 << 22  # parsed at a time, 4 MiB, and the longest row; 16 MiB took a third more CPU on a million rows
 _SAMPLE_LINES = 20  # enough to see which separator splits all rows evenly
@@ -39,7 +47,7 @@ class LostTextError(Exception):
     """Columns that were read as numbers have text further below, so the rows must be read again."""
 
 
-class DelimitedFile:
+class DelimitedFile(TableFile):
     """A text file with a row of column names; its rows are read when they are asked for.
 
     Parameters
@@ -50,95 +58,62 @@ class DelimitedFile:
         The decimal mark of numbers.
     """
 
-    first_column_may_be_ids = True
-
     def __init__(self, source: Input, missing: MissingValues, decimal: str = ".") -> None:
-        self.path = source.name
-        self._source, self.missing, self._decimal = source, missing, decimal
-        self._arrow = arrow.require(self.path)
-        self._layout = _find_layout(source, decimal)
+        self._source, self._decimal, self._layout = source, decimal, _find_layout(source, decimal)
+        super().__init__(Place(source.name, self._layout.first_row), missing)
         self.names = self._layout.names
-        self.place = Place(self.path, first_row=self._layout.first_row)
         self._not_numbers: set[str] = set()  # columns that have been found to have text
-        self._has_spaced_quotes = False  # so far; as in `a, "b"`, of which pyarrow takes space and quotes as text
-        self._with_plus: set[str] = set()  # columns of text in which a minus sign is a value, and not missing
 
-    def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
-        """Read these columns; those `as_text` stay as they are written, and those `as_ids` stay pyarrow's too."""
-        wanted = [name for name in self.names if name in only]
+    def stored(self, names: list[str], as_text: Collection[str]) -> dict[str, Any]:
         while True:
-            try:
-                tables = list(self.tables(wanted, [*as_text, *as_ids])) if wanted else []
-                break
-            except LostTextError:
-                continue
-        columns = {name: arrow.chained([table.column(name) for table in tables]) for name in wanted}
-        del tables  # so that a column can go when its array is made
-        found = {}
-        for name in wanted:
-            found[name] = self._column(columns.pop(name), name, as_text=name in as_text, is_id=name in as_ids)
-        arrow.release_memory()
-        return found
+            with suppress(LostTextError):
+                tables = list(self.tables(names, as_text))
+                return {name: joined_columns([table.column(name) for table in tables]) for name in names}
+
+    def converted(self, stored: Any, name: str, *, as_text: bool, is_id: bool = False) -> Any:
+        column = super().converted(stored, name, as_text=as_text, is_id=is_id)
+        return column if as_text or is_id or column.dtype.kind != "O" else _booleans(column)
 
     def tables(self, wanted: list[str], as_text: Collection[str]) -> Iterator[Any]:
         """Yield tables of pyarrow, some rows each: trimmed strings in columns with text, numbers in the others.
 
         LostTextError where a column of numbers has text after all; it has strings when the rows are read again.
         """
-        are_text, n_rows, is_lost = {*as_text, *self._not_numbers}, 0, False
+        n_rows = 0
         for batch in self._batches(wanted):
-            columns = []
+            columns, are_text = [], {*as_text, *self._not_numbers}
             for name, strings in zip(wanted, batch.columns, strict=True):
                 column = None if name in are_text else self._numbers(strings)
-                if column is None and name not in are_text:
+                if column is None and name not in as_text:
                     self._not_numbers.add(name)
-                    is_lost |= n_rows > 0
                 columns.append(self._words(strings, name, as_text) if column is None else column)
+            if n_rows and not are_text >= self._not_numbers:
+                raise LostTextError
             n_rows += len(batch)
-            are_text |= self._not_numbers
-            if not is_lost:
-                yield self._arrow.Table.from_arrays(columns, names=wanted)
-        if is_lost:
-            raise LostTextError
+            yield pa.Table.from_arrays(columns, names=wanted)
         if n_rows == 0:
             raise self._without_rows()
 
-    def missing_in(self, name: str) -> MissingValues:
-        """What stands for a missing value in a column."""
-        return self.missing.without_signs if name in self._with_plus else self.missing
-
     def _numbers(self, strings: Any) -> Any:
         """A column as numbers, null where one is missing; None where a value is not a number."""
-        double = self._arrow.float64()
         words = _with_point(strings, self._decimal)
-        for is_trimmed in (False, True):
-            if is_trimmed:
-                words = arrow.trimmed(self._unquoted(words), self.missing.words)
-            try:
-                numbers = words.cast(double)
-            except self._arrow.ArrowInvalid:
-                continue
-            if not _has_nan(numbers):
-                return numbers
+        for is_trimmed in (False, True):  # most numbers have no space around them, which takes its time to remove
+            words = trimmed(words, self.missing.words) if is_trimmed else words
+            with suppress(pa.ArrowInvalid):
+                return words.cast(pa.float64())
         found = self.missing.numbers_from(words.to_pylist())  # what only Python reads, such as other digits
         if found is None:
             return None
-        return self._arrow.Array.from_buffers(double, len(found), [None, self._arrow.py_buffer(found)])
+        return pa.Array.from_buffers(pa.float64(), len(found), [None, pa.py_buffer(found)])
 
     def _words(self, strings: Any, name: str, as_text: Collection[str]) -> Any:
-        words = self._unquoted(strings)
-        if arrow.has_text(words, "+"):
-            self._with_plus.add(name)
-        words = arrow.trimmed(words, self.missing.without_signs.words)
+        if pc.any(pc.match_substring_regex(strings, '^ +"')).as_py():
+            raise TableError(
+                f"{self.path}: column {quote(name)} has quotes after a space, which would be part of the text. Remove "
+                "the spaces that follow separators."
+            )
+        words = trimmed(strings, self.missing.words)
         return words if name in as_text or self._decimal == "." else self._pointed(words, name)
-
-    def _unquoted(self, strings: Any) -> Any:
-        """The strings, without the quotes of those that stand in quotes after a space."""
-        if not self._has_spaced_quotes:
-            return strings
-        in_quotes = r'(?s)^ +"(.*)" *$'
-        inner = pc.replace_substring(pc.replace_substring_regex(strings, in_quotes, r"\1"), '""', '"')
-        return pc.if_else(pc.match_substring_regex(strings, in_quotes), inner, strings)
 
     def _pointed(self, words: Any, name: str) -> Any:
         """The words of a column of numbers and text, its numbers with a decimal point."""
@@ -155,42 +130,27 @@ class DelimitedFile:
         are_numbers = pc.match_substring_regex(words, numbers % self._decimal, ignore_case=True)
         return pc.if_else(are_numbers, _with_point(words, self._decimal), words)
 
-    def _column(self, column: Any, name: str, *, as_text: bool, is_id: bool) -> Any:
-        """A column of one of the kinds of `closefar.tables.values`, or ids as strings or integers of pyarrow."""
-        if str(column.type) == "double":
-            return self.missing.in_numbers(arrow.fixed_width(column, np.float64, np.nan))
-        words = self.missing_in(name).words
-        if is_id:
-            ids = arrow.without(column, words)
-            integers = arrow.exact_integers(ids)
-            return ids if integers is None else integers
-        texts = arrow.shared_texts(column, words)
-        return texts if as_text else _booleans(texts)
-
     def _batches(self, wanted: list[str]) -> Iterator[Any]:
         """The rows as strings, null for the usual words of missing values."""
-        from pyarrow import csv as arrow_csv
-
         layout, n_rows, trouble = self._layout, 0, None
         with self._source.open_decompressed() as file:
-            content = _Content(file, layout.separator)
+            content = _Content(file)
             try:
-                reader = arrow_csv.open_csv(
+                reader = pa_csv.open_csv(
                     content,
-                    arrow_csv.ReadOptions(
+                    pa_csv.ReadOptions(
                         column_names=self.names, skip_rows=layout.n_lines, block_size=_BLOCK_BYTES, use_threads=False
                     ),
-                    arrow_csv.ParseOptions(delimiter=layout.separator, newlines_in_values=True),
-                    arrow_csv.ConvertOptions(
-                        column_types=dict.fromkeys(wanted, self._arrow.string()),
+                    pa_csv.ParseOptions(delimiter=layout.separator, newlines_in_values=True),
+                    pa_csv.ConvertOptions(
+                        column_types=dict.fromkeys(wanted, pa.string()),
                         include_columns=wanted,
-                        null_values=sorted(self.missing.without_signs.words),
+                        null_values=sorted(self.missing.words),
                         strings_can_be_null=True,
                     ),
                 )
                 for batch in reader:
                     n_rows += len(batch)
-                    self._has_spaced_quotes = content.has_spaced_quotes
                     yield batch
             except ValueError as error:  # of pyarrow too
                 trouble = error
@@ -237,10 +197,8 @@ class _Content:
 
     closed = False
 
-    def __init__(self, file: BinaryIO, separator: str) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self._file, self._held = file, b""
-        self._spaced_quote = re.compile(rb"(?:^|[\r\n]|%s) +\"" % re.escape(separator.encode()))
-        self.has_spaced_quotes = False
         self._n_ends = Counter[bytes]()
         self.n_quotes = 0
 
@@ -255,7 +213,6 @@ class _Content:
         for end in (b"\n", b"\r"):
             self._n_ends[end] += content.count(end)
         self.n_quotes += content.count(b'"')
-        self.has_spaced_quotes |= b' "' in content and self._spaced_quote.search(content) is not None
         return content
 
     @property
@@ -282,18 +239,11 @@ def _with_point(strings: Any, decimal: str) -> Any:
     return pc.replace_substring(pc.replace_substring(strings, ".", "_"), decimal, ".")
 
 
-def _has_nan(numbers: Any) -> bool:
-    """Whether a column of numbers has NaN beside null: pyarrow reads "nan(x)" as a number, Python does not."""
-    total = pc.sum(numbers).as_py()  # NaN as well where plus and minus infinity are in it
-    return total is not None and bool(total != total and pc.any(pc.is_nan(numbers)).as_py())
-
-
 def _booleans(column: NDArray[np.object_]) -> NDArray[Any]:
     """The column as true and false, where it has only these words and none is missing."""
-    known = {text: BOOLEAN_WORDS.get(text.lower()) if text else None for text in set(column)}
-    if None in known.values():
+    if not {str(text).lower() for text in set(column)} <= BOOLEAN_WORDS.keys():
         return column
-    return np.fromiter(map(known.__getitem__, column), dtype=bool, count=len(column))
+    return np.array([BOOLEAN_WORDS[text.lower()] for text in column])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -405,13 +355,8 @@ def _about_width(row: list[str], number: int, layout: _Layout) -> str:
     expected, separator = len(layout.names), layout.separator
     if row[0].startswith("#"):
         return f"row {number} is a comment, which may stand above the column names only. Remove it."
-    others = [
-        other for other in _SEPARATORS if other != separator and len(separator.join(row).split(other)) == expected
-    ]
-    advice = f"Quote fields that contain {separator!r}, and give every row as many fields as there are names."
-    if others:
-        advice = f"It looks separated by {others[0]!r}: use one separator throughout."
     return (
         f"row {number} has {counted(len(row), 'field')} where row {layout.first_row - 1} has "
-        f"{counted(expected, 'name')} (separator {separator!r}). {advice}"
+        f"{counted(expected, 'name')} (separator {separator!r}). Use one separator throughout, quote fields that "
+        "contain it, and give every row as many fields as there are names."
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -17,42 +19,28 @@ from closefar.errors import Sentence, joined, setting
 from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quote, refuse_unknown
 from closefar.tables.values import (
     BOOLEAN_WORDS,
+    UNKNOWN_CODE,
     MissingValues,
     are_finite,
     are_missing,
-    codes_of,
     distinct,
     is_number,
     standard_column,
+    text_codes,
     to_text,
 )
 
 MISSING = ("refuse", "drop", "median")
 UNSEEN = ("refuse", "average")
 
-_UNSEEN_CODE = -2  # as `codes_of` has it
-
 # Text with more categories is refused as ids or free text: each adds a column, and the number of parameters of a
 # metric grows with the square of that. Whoever names a column with --categorical may have more.
 _MOST_CATEGORIES, _MOST_NAMED_CATEGORIES = 50, 1000
 _SHARE_OF_IDS = 0.9  # text is taken for ids if more of its values than this are distinct ...
 _FEWEST_IDS = 5  # ... unless there are fewer of them, which says nothing
-_FEWEST_WITH_UNIT = 3  # with two texts, such as "1 child" and "2 child", a unit can't be told from a name
 
-# Numbers that are not written as Python reads them: with thousands separators, a decimal comma, a currency or a unit;
-# and dates and times of day.
-_NUMBER = r"[+-]?\d+([.,'\u2019 \u00a0\u202f]\d{3})*([.,]\d+)?(e[+-]?\d+)? ?"
-_UNIT = r"[^\W\d_]\S*|[%‰°€$£¥]\S*"
-_MONTH = (
-    "(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(t(ember)?)?|oct(ober)?|nov(ember)?"
-    "|dec(ember)?)"
-)
-_DATE = (
-    r"(\d{4}(?P<dash>[-/])\d\d?(?P=dash)\d\d?|\d\d?(?P<dot>[./])\d\d?(?P=dot)\d{4}"
-    rf"|(\d\d?[ -])?{_MONTH}[ -](\d\d?, ?)?\d{{2,4}})"
-)
-_TIME = r"\d\d?:\d\d(:\d\d([.,]\d+)?)?( ?([ap]m|z|utc|[+-]\d\d:?\d\d))?"
-_FORMATTED_NUMBER = re.compile(rf"(?i)(?P<currency>[$€£¥]?) ?{_NUMBER}(?P<unit>{_UNIT})?|{_DATE}([T ]{_TIME})?|{_TIME}")
+# Numbers with thousands separators, a decimal comma, a currency or a unit, dates and times of day begin so.
+_BEGINS_WITH_DIGIT = re.compile(r"\W*\d")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -151,12 +139,9 @@ class Boolean(Column):
     def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
         if values.dtype.kind == "b":
             return values.astype(np.float64)[:, None]
-        if values.dtype.kind == "f":
-            ones = np.where((values == 0) | (values == 1), values, np.nan)
-        else:
-            texts = to_text(values)
-            known = {text: float(BOOLEAN_WORDS.get(text.lower(), np.nan)) if text else np.nan for text in set(texts)}
-            ones = np.fromiter(map(known.__getitem__, texts), dtype=np.float64, count=len(texts))
+        texts, words = to_text(values), {**BOOLEAN_WORDS, "1": True, "0": False}
+        known = {text: words.get(str(text).lower(), np.nan) for text in set(texts)}
+        ones = np.array([known[text] for text in texts], dtype=np.float64)
         wrong = np.flatnonzero(np.isnan(ones) & ~are_missing(values))
         if len(wrong):
             raise self._wrong(wrong, values, place, "true or false, as in the training data")
@@ -177,8 +162,8 @@ class _Words(Column):
     def _codes(self, values: NDArray[Any], place: Place, unseen: str) -> NDArray[np.int64]:
         """The position of each value among the known ones; another one is refused unless it is to become the mean."""
         texts = to_text(values)
-        codes = codes_of(texts, self.values)
-        unknown = np.flatnonzero(codes == _UNSEEN_CODE)
+        codes = text_codes(texts, self.values)
+        unknown = np.flatnonzero(codes == UNKNOWN_CODE)
         if unseen == "refuse" and len(unknown):
             first, count = int(unknown[0]), counted(len(unknown), "such value")
             remedy = "Correct them, or use " + setting(unseen="average") + " to encode them as the training mean."
@@ -229,7 +214,7 @@ class Category(_Words):
 
     @classmethod
     def learn(cls, name: str, values: NDArray[Any], known: Sequence[str]) -> Category:
-        counts = np.bincount(codes_of(to_text(values), known) + 1, minlength=len(known) + 1)[1:]  # -1 is missing
+        counts = np.bincount(text_codes(to_text(values), known) + 1, minlength=len(known) + 1)[1:]  # -1 is missing
         reference = int(np.argmax(counts))
         others = [code for code in range(len(known)) if code != reference]
         shares = tuple((counts[others] / counts.sum()).tolist())
@@ -298,11 +283,6 @@ def _learn_column(
     """Decide how a column becomes numbers, or refuse it with a hint."""
     if order is not None:
         return Ordinal.learn(name, values, order, place, unseen)
-    if values.dtype.kind == "M" and not is_categorical:
-        raise TableError(
-            f"{place.path}: {place.column(name)} holds dates or times, which are not numbers. Convert them, for "
-            "example to days since a reference date, or leave the column out with " + setting(drop=[name]) + "."
-        )
     if values.dtype.kind == "b" and not is_categorical:
         return Boolean.learn(name, values, place)
     if values.dtype.kind == "f" and not is_categorical:
@@ -310,14 +290,15 @@ def _learn_column(
     known = distinct(to_text(values))
     drop, categorical = setting(drop=[name]), setting(categorical=[name])
     if not is_categorical:
-        numbers = [text for text in known if is_number(text)]
+        are_dates = values.dtype.kind == "M"
+        numbers = [text for text in known if is_number(text) and not are_dates]
         if len(numbers) == len(known):
             return Number.learn(name, values, place)
         if all(text.lower() in BOOLEAN_WORDS for text in known):
             return Boolean.learn(name, values, place)
         if numbers:
             raise _mixed(name, values, set(numbers), place, categorical)
-        if _are_formatted_numbers(known):
+        if are_dates or all(map(_BEGINS_WITH_DIGIT.match, known)):
             commas = "set " + setting(decimal=",") + " for decimal commas"
             choice = "or use " + categorical + " if they are categories", "or " + drop + " to leave them out."
             raise TableError(
@@ -334,13 +315,6 @@ def _learn_column(
             f"{quote(known[0])}, so it looks like an id or free text. Leave it out with " + drop + ", or " + merge
         )
     return Category.learn(name, values, known)
-
-
-def _are_formatted_numbers(texts: Sequence[str]) -> bool:
-    """Whether texts are numbers but for separators, one currency or unit for all; or dates; or times of day."""
-    found = [_FORMATTED_NUMBER.fullmatch(text) for text in texts]
-    around = {(match["currency"] or "", match["unit"] or "") if match else None for match in found}
-    return len(around) == 1 and (around == {("", "")} or (None not in around and len(texts) >= _FEWEST_WITH_UNIT))
 
 
 def _mixed(
@@ -400,11 +374,8 @@ class Encoding:
 
     def __post_init__(self) -> None:
         _check_policies(self.missing, self.unseen)
-        if not isinstance(self.columns, tuple) or not all(isinstance(column, Column) for column in self.columns):
-            raise ValueError("columns must be a tuple of Number, Boolean, Category and Ordinal.")
         for names, what in ((self.column_names, "columns"), (self.feature_names, "features")):
-            repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-            if repeated:
+            if repeated := [name for name, count in Counter(names).items() if count > 1]:
                 raise TableError(f"every one of the {what} must have a unique name; {listed(repeated)} is there twice.")
         if self.missing == "median" and any(np.isnan(column.fill).any() for column in self.columns):
             raise ValueError("missing must not be 'median': the medians of the training data are not known.")
@@ -475,19 +446,17 @@ class Encoding:
                     "from the lowest to the highest."
                 )
         names = chosen_names(list(table_columns), place, columns, drop, [*categorical, *ordinal])
-        learnt: dict[str, Column] = {}
-
-        def learn_numbers(name: str, values: NDArray[Any]) -> None:
-            """Learn a column of numbers where it is read anyway, to look for missing values."""
-            if missing != "drop" and values.dtype.kind == "f" and name not in categorical and name not in ordinal:
-                learnt[name] = Number.learn(name, values, place)
-
-        table = _Rows(table_columns, names, missing, place, learn_numbers)
+        rows, learnt = _Rows(table_columns, names, missing, place), []
         for column in names:
-            if column not in learnt:
+            values = rows.read(column)
+            if column in rows.counts and are_missing(values).all():
+                remedy = "Leave it out with " + setting(drop=[column]) + "."
+                raise TableError(f"{place.path}: {place.column(column)} has no values. " + remedy)
+            if missing != "refuse" or not rows.counts:  # otherwise they are only counted
                 how = column in categorical, ordinal.get(column), unseen
-                learnt[column] = _learn_column(column, table.read(column), table.place, *how)
-        return cls(tuple(learnt[column] for column in names), missing, unseen)
+                learnt.append(_learn_column(column, values, rows.place, *how))
+        rows.refuse_missing()
+        return cls(tuple(learnt), missing, unseen)
 
     def apply(self, columns: Mapping[str, Any], *, name: str | Place) -> tuple[FloatArray, NDArray[np.bool_]]:
         """Encode a table.
@@ -507,36 +476,38 @@ class Encoding:
         """
         place = Place.of(name)
         refuse_unknown(place.path, self.column_names, list(columns), "which the model was trained on")
-        table = self._rows(columns, place)
-        if table.counts and self.missing == "median":
+        rows = _Rows(columns, self.column_names, self.missing, place)
+        data = self._numbers(rows)
+        if rows.counts and self.missing == "median":
             warnings.warn(
                 f"{place.path}: the training median (of categories, the most frequent) replaces "
-                f"{counted(sum(table.counts.values()), 'missing value')}: {table.listed_counts}.",
+                f"{counted(sum(rows.counts.values()), 'missing value')}: {rows.listed_counts}.",
                 UserWarning,
                 stacklevel=2,
             )
-        return self._numbers(table), table.dropped
+        return data, np.zeros(len(data), dtype=bool) if rows.dropped is None else rows.dropped
 
     def apply_to_part(self, columns: Mapping[str, Any], place: Place) -> FloatArray:
         """Encode some rows of a table, none of which is to be left out; what is filled in is not warned of."""
-        return self._numbers(self._rows(columns, place))
+        return self._numbers(_Rows(columns, self.column_names, self.missing, place))
 
     def find_dropped(self, columns: Mapping[str, Any], *, place: Place) -> NDArray[np.bool_]:
-        """Return which rows `apply` leaves out because they lack a value; columns are read one at a time."""
-        return self._rows(columns, place).dropped
+        """Return which rows are left out because they lack a value; columns are read one at a time."""
+        dropped = _Rows(columns, self.column_names, "drop", place).dropped
+        assert dropped is not None
+        return dropped
 
-    def _rows(self, columns: Mapping[str, Any], place: Place) -> _Rows:
-        return _Rows(columns, self.column_names, self.missing, place)
-
-    def _numbers(self, table: _Rows) -> FloatArray:
-        data = np.empty((int(np.sum(~table.dropped)), len(self.feature_names)))
-        start = 0
+    def _numbers(self, rows: _Rows) -> FloatArray:
+        data, start = np.empty((0, 0)), 0
         for column in self.columns:
-            numbers = column.encode(table.read(column.name), table.place, self.unseen)
+            numbers = column.encode(rows.read(column.name), rows.place, self.unseen)
             if self.missing == "median":
                 numbers = np.where(np.isnan(numbers), column.fill, numbers)
+            if start == 0:
+                data = np.empty((len(numbers), len(self.feature_names)))
             data[:, start : start + numbers.shape[1]] = numbers
             start += numbers.shape[1]
+        rows.refuse_missing()
         return data
 
     def to_json(self) -> dict[str, Any]:
@@ -562,15 +533,14 @@ def _column_from_json(description: dict[str, Any]) -> Column:
     found: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in description.items()
     }
-    kind, name = found.pop("kind", None), found.get("name")
-    if not isinstance(kind, str) or kind not in COLUMN_KINDS:
-        raise ValueError(f"the kind of a column must be one of {', '.join(COLUMN_KINDS)}; got {kind!r}.")
+    name = found.get("name")
     if not isinstance(name, str) or not name:
         raise ValueError(f"the name of a column must be a text; got {name!r}.")
-    parts = [part.name for part in fields(COLUMN_KINDS[kind])]
-    if found.keys() != set(parts):
-        raise ValueError(f"column {name!r} must have {', '.join(parts)}; got {', '.join(found)}.")
-    return COLUMN_KINDS[kind](**found)
+    try:
+        return COLUMN_KINDS[found.pop("kind")](**found)
+    except (KeyError, TypeError) as error:
+        kinds = ", ".join(COLUMN_KINDS)
+        raise ValueError(f"column {name!r} must be of the kind {kinds}, with its parts; got {description}.") from error
 
 
 def chosen_names(
@@ -594,43 +564,18 @@ def _check_policies(missing: Any, unseen: Any) -> None:
 
 
 class _Rows:
-    """The rows of a table that are used, read one column at a time.
+    """The rows of a table that are used, read one column at a time; missing values are counted as they are read."""
 
-    While an encoding is learned, `visit` is called with each column, and a column without values is refused.
-    """
-
-    def __init__(
-        self,
-        columns: Mapping[str, Any],
-        names: Sequence[str],
-        missing: str,
-        place: Place,
-        visit: Callable[[str, NDArray[Any]], None] | None = None,
-    ) -> None:
-        self._columns, self.place = columns, place
-        self._kept: NDArray[np.bool_] | None = None
+    def __init__(self, columns: Mapping[str, Any], names: Sequence[str], missing: str, place: Place) -> None:
+        self._columns, self._missing, self.place = columns, missing, place
+        self._kept: Any = slice(None)
         self.counts: dict[str, int] = {}  # of missing values, where there are any
-        lacking = np.zeros(len(self.read(names[0])), dtype=bool)
-        for name in names:
-            column = self.read(name)
-            if not are_finite(column) and (mask := are_missing(column)).any():
-                lacking |= mask
-                self.counts[name] = int(mask.sum())
-            if visit is not None and self.counts.get(name) == len(lacking):
-                remedy = "Leave it out with " + setting(drop=[name]) + "."
-                raise TableError(f"{place.path}: {place.column(name)} has no values. " + remedy)
-            if visit is not None:
-                visit(name, column)
-        self.dropped = lacking if missing == "drop" else np.zeros(len(lacking), dtype=bool)
-        median = setting(missing="median")
-        if self.counts and missing == "refuse":
-            remedy = setting(missing="drop") + ", or fill in the median (of categories, the most frequent one) with "
-            raise TableError(
-                f"{place.path} has missing values in {self.listed_counts}. Fill them in, leave those rows out with "
-                + (remedy + median + ".")
-            )
+        self.dropped: NDArray[np.bool_] | None = None
+        if missing != "drop":
+            return
+        self.dropped = reduce(np.logical_or, (are_missing(self.read(name)) for name in names))
         if self.dropped.all():
-            remedy = "Add a column to " + setting("drop") + ", or use " + median + "."
+            remedy = "Add a column to " + setting("drop") + ", or use " + setting(missing="median") + "."
             raise EmptyTableError(f"{place.path}: every row has a missing value, in {self.listed_counts}. " + remedy)
         if self.dropped.any():
             self._kept = ~self.dropped
@@ -638,11 +583,22 @@ class _Rows:
 
     def read(self, name: str) -> NDArray[Any]:
         try:
-            values = standard_column(self._columns[name])
+            values: NDArray[Any] = standard_column(self._columns[name])[self._kept]
         except TypeError as error:
             message = f"{self.place.path}: {self.place.column(name)} holds neither numbers nor text: {error}."
             raise TableError(message) from error
-        return values if self._kept is None else values[self._kept]
+        if not are_finite(values) and (count := int(are_missing(values).sum())):
+            self.counts[name] = count
+        return values
+
+    def refuse_missing(self) -> None:
+        """Raise if a value was missing, unless something is done about it."""
+        if self.counts and self._missing == "refuse":
+            remedy = setting(missing="drop") + ", or fill in the median (of categories, the most frequent one) with "
+            raise TableError(
+                f"{self.place.path} has missing values in {self.listed_counts}. Fill them in, leave those rows out "
+                "with " + (remedy + setting(missing="median") + ".")
+            )
 
     @property
     def listed_counts(self) -> str:
@@ -679,16 +635,6 @@ class Features:
         missing, unseen = self.missing or self.encoding.missing, self.unseen or self.encoding.unseen
         object.__setattr__(self, "encoding", replace(self.encoding, missing=missing, unseen=unseen))
 
-    def renamed(self, names: Mapping[str, str]) -> Features:
-        """The same with other names for these columns."""
-        return replace(
-            self,
-            columns=None if self.columns is None else [names.get(name, name) for name in self.columns],
-            drop=[names.get(name, name) for name in self.drop],
-            categorical=[names.get(name, name) for name in self.categorical],
-            ordinal={names.get(name, name): order for name, order in (self.ordinal or {}).items()},
-        )
-
     @property
     def drops_missing(self) -> bool:
         """Whether rows that lack a value are left out."""
@@ -704,7 +650,9 @@ class Features:
         """The columns to read as they are written."""
         return (*self.categorical, *(self.ordinal or ())) if self.encoding is None else self.encoding.text_names
 
-    def names_among(self, found: Sequence[str], roles: Mapping[str, str | None], place: Place) -> list[str]:
+    def names_among(
+        self, found: Sequence[str], roles: Mapping[str, str | None], place: Place, where: str = ""
+    ) -> list[str]:
         """The names of the columns to read as features; `roles` says which other use a column has."""
         taken = {name: role for role, name in roles.items() if name is not None}
         for name in (*(self.columns or ()), *(self.needed or ())):
@@ -715,17 +663,10 @@ class Features:
                 )
         free = [name for name in found if name not in taken]
         if self.needed is not None:
-            refuse_unknown(place.path, self.needed, free, "which the model was trained on")
+            refuse_unknown(place.path, self.needed, free, "which the model was trained on" + where)
             return list(self.needed)
         drop = [name for name in self.drop if name not in taken]
         return chosen_names(free, place, self.columns, drop, self.text_names)
-
-    def encode(
-        self, columns: Mapping[str, NDArray[Any]], place: Place
-    ) -> tuple[FloatArray, NDArray[np.bool_], Encoding]:
-        """The numbers, the rows that were left out, and the encoding."""
-        encoding = self.learned(columns, place)
-        return *encoding.apply(columns, name=place), encoding
 
     def learned(self, columns: Mapping[str, NDArray[Any]], place: Place) -> Encoding:
         """The encoding that is known, or that these columns tell."""

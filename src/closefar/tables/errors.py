@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.errors import setting
-
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 
 _MOST_LISTED = 10  # names in a message, which is one line or a few in a terminal
@@ -45,16 +43,6 @@ def without_values(path: str, n_columns: int) -> TableError:
     return TableError(f"{path} has {what}. Add at least one row of values.")
 
 
-def not_a_column(path: str, name: str, error: Exception, *, is_id: bool) -> TableError:
-    """The error of a column of a type that is not read."""
-    if isinstance(error, UnicodeDecodeError):
-        what = f"is not UTF-8 text: it has the byte 0x{error.object[error.start]:02x}"
-    else:
-        what = f"holds neither numbers nor text: {error}"
-    without = "" if is_id else ", or fit without it (" + setting(drop=[name]) + ")"
-    return TableError(f"{path}: column {quote(name)} {what}. Convert it" + without + ".")
-
-
 def quote(value: Any) -> str:
     """The value in quotes with control characters escaped, cut where it is long."""
     text = repr(str(value))
@@ -71,6 +59,11 @@ def listed(values: Iterable[Any], most: int = _MOST_LISTED) -> str:
 def counted(count: int, noun: str) -> str:
     """The count and the noun, with an s for more than one."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def note_left_out(count: int, total: int, noun: str, why: str) -> str:
+    """A sentence that says how many of some rows, which the noun names in the plural, were left out, and why."""
+    return f"{count:,} of {total:,} {noun} {'was' if count == 1 else 'were'} left out: {why}."
 
 
 def refuse_unknown(path: str, wanted: Iterable[str], found: Sequence[str], why: str) -> None:
@@ -101,8 +94,8 @@ class Place:
     Parameters
     ----------
     path : str
-    first_row : int, optional
-        The number of the first row of values; by default 2 in a text file, whose row 1 is the header, else 0.
+    first_row : int, default=0
+        The number of the first row of values; 2 in a text file whose row 1 is the header.
     rows : array of int, optional
         Which of the file's rows of values each value is from, counted from 0; None means all, in order.
     sides : tuple of two mappings, optional
@@ -111,25 +104,21 @@ class Place:
     """
 
     path: str
-    first_row: int | None = None
+    first_row: int = 0
     rows: NDArray[np.int64] | None = None
     sides: tuple[Mapping[str, str], Mapping[str, str]] | None = None
 
     @classmethod
     def of(cls, name: str | Place) -> Place:
-        """The place itself, or the file of this name."""
-        return name if isinstance(name, Place) else cls(str(name))
-
-    @property
-    def first(self) -> int:
-        """The number of the first row of values."""
-        is_text = self.path.lower().removesuffix(".gz").endswith(TEXT_SUFFIXES)
-        return (2 if is_text else 0) if self.first_row is None else self.first_row
+        """The place itself, or the file of this name, whose row 1 is the header in a text file."""
+        if isinstance(name, Place):
+            return name
+        return cls(name, 2 if name.lower().removesuffix(".gz").endswith(TEXT_SUFFIXES) else 0)
 
     @property
     def missing_words(self) -> str:
-        """What a missing value of a text file looks like, for a column in which '-' or 'NA' may have been meant."""
-        return " (an empty field, -, NA, None or the like)" if self.first else ""
+        """What a missing value of a text file looks like, for a column in which 'NA' may have been meant."""
+        return " (an empty field, NA, None or the like)" if self.first_row else ""
 
     def at(self, kept: NDArray[Any]) -> Place:
         """The place of these of the values, given by index or by mask."""
@@ -140,9 +129,16 @@ class Place:
     def row(self, index: int) -> str:
         """The words for the row of the value at this index."""
         position = index if self.rows is None else int(self.rows[index])
-        first = self.first
-        number = first + (position if self.sides is None else position // 2)
-        return f"row {number}" if first else f"row {number} (counted from 0)"
+        number = self.first_row + (position if self.sides is None else position // 2)
+        return f"row {number}" if self.first_row else f"row {number} (counted from 0)"
+
+    def refuse_missing(self, role: str, name: str, lacking: NDArray[np.bool_], remedy: str) -> None:
+        """Raise if a column lacks values; `remedy` is what to do other than to fill them in."""
+        if lacking.any():
+            raise TableError(
+                f"{self.path}: {role} column {quote(name)} has {counted(int(lacking.sum()), 'missing value')}"
+                f"{self.missing_words}, the first in {self.row(int(np.argmax(lacking)))}. Fill them in" + remedy
+            )
 
     def column(self, name: str, index: int | None = None) -> str:
         """The words for the column, where the value at `index` stands if one is given."""

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from closefar.errors import setting
-from closefar.tables import arrow
 from closefar.tables.delimited import DelimitedFile
 from closefar.tables.errors import (
     TEXT_SUFFIXES,
@@ -23,34 +22,19 @@ from closefar.tables.errors import (
     TableError,
     counted,
     listed,
-    not_a_column,
     quote,
     refuse_unknown,
     too_large,
     without_values,
 )
-from closefar.tables.inputs import PARQUET_SUFFIXES, Input, check_unchanged
+from closefar.tables.inputs import PARQUET_SUFFIXES, Input
 from closefar.tables.recorded import SIGNATURE, is_recorded, note_unsure, read_recorded, recorded_columns
-from closefar.tables.values import MissingValues, standard_column, to_text
+from closefar.tables.values import MissingValues, TableFile, pa, pq
 
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # pandas' row numbers, which nobody measured
+_NPY = b"\x93NUMPY"  # what a .npy file begins with
+_MAPPED_ROWS = 1 << 10  # of an array, from which on a pass can begin
 _PAGE_BYTES = 1 << 16  # read at a time, 64 KiB, so that a row group is never in memory as a whole
-_NPY, _ZIP = b"\x93NUMPY", b"PK"
-_NAMES_OF_COLUMNS = ("columns", "feature_names")
-
-
-class TableFile(Protocol):
-    """A file whose column names are known, and whose columns can be read."""
-
-    place: Place
-    names: list[str]
-    first_column_may_be_ids: bool  # not in a plain array, which holds nothing but numbers
-
-    @property
-    def path(self) -> str:
-        """What messages call it."""
-
-    def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +61,7 @@ def read_table(
 
     Text files are UTF-8, begin with a row of column names, and separate columns with commas,
     semicolons, tabs or bars.  Lines above the names that begin with # are comments, and Excel's
-    ``sep=;`` gives the separator.  An empty field, - (unless the column has + as well), NA, N/A, n/a,
+    ``sep=;`` gives the separator.  An empty field, NA, N/A, n/a,
     #N/A, <NA>, NaN, nan, null, NULL and None mean that a value is missing.  A column is
     numbers, or true and false, if all its values are.
 
@@ -138,27 +122,22 @@ def _format_of(source: Input) -> type[DelimitedFile | ParquetFile | NumpyFile | 
         return next((_MAGIC[magic] for magic in _MAGIC if start.startswith(magic)), DelimitedFile)
     if Path(source).is_dir():
         return ParquetFile
-    suffixes = Path(os.fspath(source).lower()).suffixes
-    for suffix in ("".join(suffixes[-2:]), "".join(suffixes[-1:])):
-        if suffix in _FORMATS:
-            return _FORMATS[suffix]
+    name = os.fspath(source).lower()
+    for suffix, table_format in _FORMATS.items():
+        if name.endswith(suffix):
+            return table_format
     if is_recorded(source):
         return RecordedFile
-    excel = " Save the sheet as CSV." if suffixes[-1:] in ([".xls"], [".xlsx"], [".ods"]) else ""
+    excel = " Save the sheet as CSV." if name.endswith((".xls", ".xlsx", ".ods")) else ""
     raise TableError(f"{source.name}: unsupported file type. Its name must end with {', '.join(_FORMATS)}.{excel}")
 
 
-class ParquetFile:
+class ParquetFile(TableFile):
     """A Parquet file, or the files of a folder below each other; its columns are read when they are asked for."""
 
-    first_column_may_be_ids = True
-
     def __init__(self, source: Input, missing: MissingValues, place: Place | None = None) -> None:
-        self.place = place or Place(source.name, first_row=0)
-        self._missing = missing
-        parts = source.parts()
-        self._stamps = {part: part.stamp() for part in parts}
-        self._schema, self._groups = self._look(parts)
+        super().__init__(place or Place(source.name), missing)
+        self._schema, self._groups = self._look(source.parts())
         self.names = [name for name in self._schema.names if not _PANDAS_INDEX.fullmatch(name)]
         if len(set(self.names)) < len(self.names) or not all(self.names):
             raise TableError(
@@ -166,14 +145,6 @@ class ParquetFile:
             )
         if not self.names or self.n_rows == 0:
             raise without_values(self.path, len(self.names))
-
-    @property
-    def path(self) -> str:
-        return self.place.path
-
-    @property
-    def _arrow(self) -> Any:
-        return arrow.require(self.path)
 
     @property
     def n_rows(self) -> int:
@@ -184,26 +155,20 @@ class ParquetFile:
         """The number of the first row of each row group."""
         return np.cumsum([0, *(n_rows for _, _, n_rows in self._groups)])[:-1]
 
-    def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
-        """Read these columns; those `as_text` become text, 17 as "17", and those `as_ids` stay pyarrow's."""
-        wanted = [name for name in self.names if name in only]
+    def stored(self, names: list[str], as_text: Collection[str]) -> dict[str, Any]:
         tables = []
         for part, groups in self._row_groups():
             with self._open(part) as file:
-                tables.append(file.read_row_groups(groups, columns=wanted))
-        table = self._arrow.concat_tables(tables)
-        columns = {name: table.column(name) for name in wanted}
-        del table, tables  # so that a column can go when its array is made
-        return {
-            name: self.converted(columns.pop(name), name, as_text=name in as_text, is_id=name in as_ids)
-            for name in wanted
-        }
+                tables.append(file.read_row_groups(groups, columns=names))
+        table = pa.concat_tables(tables)
+        return {name: table.column(name) for name in names}
 
-    def batches(self, only: Sequence[str], first_group: int, n_rows: int) -> Iterator[Any]:
-        """Yield tables of these columns, at most `n_rows` rows each, from a row group on."""
+    def batches(self, only: Sequence[str], first_group: int, n_rows: int) -> Iterator[dict[str, Any]]:
+        """Yield these columns as they are stored, at most `n_rows` rows at a time, from a row group on."""
         for part, groups in self._row_groups(first_group):
             with self._open(part) as file:
-                yield from file.iter_batches(n_rows, row_groups=groups, columns=list(only), use_threads=False)
+                for batch in file.iter_batches(n_rows, row_groups=groups, columns=list(only), use_threads=False):
+                    yield {name: batch.column(name) for name in only}
 
     def pieces(self, most_rows: int) -> list[Self]:
         """Return each file by itself, or consecutive row groups of one that has more rows; each can be read alone."""
@@ -213,48 +178,30 @@ class ParquetFile:
             if starts_file or sum(n_rows for _, _, n_rows in found[-1]) + group[2] > most_rows:
                 found.append([])
             found[-1].append(group)
-        return [self._piece(groups) for groups in found]
-
-    def _piece(self, groups: list[tuple[Input, int, int]]) -> Self:
-        part, first, _ = groups[0]
-        piece, is_whole = copy(self), len(groups) == sum(group[0] is part for group in self._groups)
-        piece.place = Place(part.name if is_whole else f"{part.name}, from row group {first} on", first_row=0)
-        piece._stamps, piece._groups = {part: self._stamps[part]}, groups
-        return piece
+        pieces = []
+        for groups in found:
+            part, first, _ = groups[0]
+            piece, is_whole = copy(self), len(groups) == sum(group[0] is part for group in self._groups)
+            piece.place = Place(part.name if is_whole else f"{part.name}, from row group {first} on")
+            piece._groups = groups
+            pieces.append(piece)
+        return pieces
 
     def number_type(self, name: str) -> np.dtype[Any] | None:
         """The type of a column of plain numbers, none of which stands for a missing value; None for any other."""
-        types, kind = self._arrow.types, self._schema.field(name).type
+        types, kind = pa.types, self._schema.field(name).type
         is_plain = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
-        return np.dtype(kind.to_pandas_dtype()) if is_plain and not self._missing.has_numbers else None
+        return np.dtype(kind.to_pandas_dtype()) if is_plain and not self.missing.numbers else None
 
     def close(self) -> None:
         """Nothing is open between passes."""
-
-    def converted(self, column: Any, name: str, *, as_text: bool, is_id: bool = False) -> Any:
-        """Values of pyarrow as a column of one of the kinds of `closefar.tables.values`, or as ids."""
-        missing, types = self._missing_in(name), self._arrow.types
-        try:
-            if is_id:
-                return arrow.as_id_column(column, missing.words)
-            column = arrow.decoded(column if hasattr(column, "chunks") else self._arrow.chunked_array([column]))
-            is_boolean = types.is_boolean(column.type)
-            if types.is_string(column.type):
-                return arrow.shared_texts(column, missing.words)
-            if is_boolean and not as_text and not column.null_count:
-                return np.asarray(column.to_numpy())
-            return missing.in_column(arrow.texts_of(column) if as_text or is_boolean else arrow.numbers_of(column))
-        except TypeError as error:
-            raise not_a_column(self.path, name, error, is_id=is_id) from error
-
-    def _missing_in(self, name: str) -> MissingValues:
-        return self._missing
 
     def _look(self, parts: Sequence[Input]) -> tuple[Any, list[tuple[Input, int, int]]]:
         """The columns, which all parts must have, and the row groups: the part, the number in it, and the rows."""
         schema: Any = None
         groups: list[tuple[Input, int, int]] = []
         for part in parts:
+            part.check_unchanged()
             with self._open(part) as file:
                 own, metadata = file.schema_arrow.remove_metadata(), file.metadata
             groups += [(part, group, metadata.row_group(group).num_rows) for group in range(metadata.num_row_groups)]
@@ -269,24 +216,23 @@ class ParquetFile:
 
     def _row_groups(self, first: int = 0) -> Iterable[tuple[Input, list[int]]]:
         """The numbers of the row groups of each file, from a row group on; the files must be as they were."""
-        check_unchanged(self._stamps)
         found: dict[Input, list[int]] = {}
         for part, group, _ in self._groups[first:]:
             found.setdefault(part, []).append(group)
+        for part in found:
+            part.check_unchanged()
         return found.items()
 
     @contextmanager
     def _open(self, part: Input) -> Iterator[Any]:
         try:
-            if part.is_stream:
-                with part.open() as stream:
-                    yield self._arrow.parquet.ParquetFile(stream)
-            else:
-                with self._arrow.parquet.ParquetFile(part.name, pre_buffer=False, buffer_size=_PAGE_BYTES) as file:
+            with part.open() as stream:
+                content = stream if part.is_stream else part.name
+                with pq.ParquetFile(content, pre_buffer=False, buffer_size=_PAGE_BYTES) as file:
                     yield file
         except MemoryError as error:  # of pyarrow too
             raise too_large(self.path) from error
-        except (self._arrow.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             if isinstance(error, TableError):
                 raise
             raise TableError(
@@ -294,115 +240,96 @@ class ParquetFile:
             ) from error
 
 
-class _ArrayFile:
-    """Arrays as columns."""
+class NumpyFile(TableFile):
+    """The arrays of a .npy or .npz file as columns; nothing in them is ever executed.
 
-    path: str
-    names: list[str]
-    _missing: MissingValues
-    _columns: dict[str, NDArray[Any]]
+    An array is mapped anew for each part that is read, because mapped pages count as memory in use.
+    """
 
-    def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
-        """Return these columns; those `as_text` become text, 17 as "17", and those `as_ids` integers or pyarrow's."""
-        found = {}
-        for name in self.names:
-            is_id, column = name in as_ids, self._columns[name]
-            try:
-                if is_id:
-                    arrow.require(self.path)
-                    is_integer = column.dtype.kind == "i"  # not copied, as row numbers of points are not joined
-                    found[name] = column if is_integer else arrow.as_id_column(column, self._missing.words)
-                elif name in only:
-                    column = to_text(column) if name in as_text else standard_column(column)
-                    found[name] = np.array(self._missing.in_column(column))  # a copy, because the file may change
-            except (TypeError, UnicodeDecodeError) as error:
-                raise not_a_column(self.path, name, error, is_id=is_id) from error
-        return found
-
-
-class NumpyFile(_ArrayFile):
-    """The arrays of a .npy or .npz file as columns; nothing in them is ever executed."""
+    first_column_may_be_ids = False
 
     def __init__(self, source: Input, missing: MissingValues) -> None:
-        self.path = source.name
-        self.place = Place(self.path, first_row=0)
-        self._missing = missing
-        self.first_column_may_be_ids = False
-        self._columns = {}
-        loaded = _load(source)
-        if isinstance(loaded, dict):
-            self._add_named(loaded)
-        else:
-            self._add_array(loaded)
-        lengths = {len(column) if column.ndim == 1 else -1 for column in self._columns.values()}
+        super().__init__(Place(source.name), missing)
+        source.check_unchanged()
+        loaded, self._source = _load(source), source
+        is_one = not isinstance(loaded, dict)
+        self.is_mapped = is_one and not source.is_stream
+        arrays = [("", loaded)] if is_one else loaded.items()
+        for key, array in arrays:
+            for name, column in self._split(array) if is_one or array.ndim != 1 else [(key, array)]:
+                if not name or name in self.columns:
+                    raise TableError(
+                        f"{self.path} has column {quote(name)} more than once, or without a name. Rename it, or keep "
+                        "one array of shape (n, d) for points or (n, 2, d) for pairs."
+                    )
+                self.columns[name] = column
+        lengths = {len(column) if column.ndim == 1 else -1 for column in self.columns.values()}
         if len(lengths) > 1 or -1 in lengths:
-            found = ", ".join(f"{quote(name)} {column.shape}" for name, column in list(self._columns.items())[:10])
+            found = ", ".join(f"{quote(name)} {column.shape}" for name, column in list(self.columns.items())[:10])
             raise TableError(f"{self.path}: all arrays must have the same length, one value per row; got {found}.")
         if lengths in (set(), {0}):
-            raise without_values(self.path, len(self._columns))
-        self.names = list(self._columns)
+            raise without_values(self.path, len(self.columns))
+        self.names, self.n_rows = list(self.columns), lengths.pop()
+        self._types = {name: column.dtype for name, column in self.columns.items()}
+        if self.is_mapped:
+            self.columns = {}
 
-    def _add_named(self, arrays: dict[str, NDArray[Any]]) -> None:
-        wide = [name for name, array in arrays.items() if array.ndim >= 2]
-        if len(wide) > 1:
-            raise TableError(
-                f"{self.path} has several arrays with more than one axis: {listed(wide)}. Keep one, of shape (n, d) "
-                "for points or (n, 2, d) for pairs; numpy.stack([left, right], axis=1) makes pairs."
-            )
-        width = arrays[wide[0]].shape[-1] if wide else -1
-        names = None
-        for key in _NAMES_OF_COLUMNS:
-            if key in arrays and arrays[key].dtype.kind in "US" and arrays[key].shape == (width,):
-                names = standard_column(arrays.pop(key)).tolist()
-        for key, array in arrays.items():
-            if array.ndim == 1:
-                self._add(key, array)
-            else:
-                self._add_array(array, names)
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Numbers of rows from which batches can begin."""
+        return np.arange(0, self.n_rows, _MAPPED_ROWS)
 
-    def _add_array(self, array: NDArray[Any], names: list[str] | None = None) -> None:
-        if array.dtype.names is not None and array.ndim == 1:
-            self.first_column_may_be_ids = True
-            for name in array.dtype.names:
-                self._add(name, array[name])
-            return
-        names = names or [f"x{position}" for position in range(array.shape[-1] if array.ndim > 1 else 1)]
+    def stored(self, names: list[str], as_text: Collection[str]) -> dict[str, Any]:
+        if not self.is_mapped:
+            return super().stored(names, as_text)
+        self._source.check_unchanged()
+        columns = dict(self._split(_load(self._source)))
+        return {name: columns[name] for name in names}
+
+    def batches(self, only: Sequence[str], first_group: int, n_rows: int) -> Iterator[dict[str, Any]]:
+        """Yield these columns, at most `n_rows` rows at a time, from one of the starts on."""
+        for start in range(int(self.starts[first_group]), self.n_rows, n_rows):
+            stored = self.stored(list(only), ())
+            yield {name: column[start : start + n_rows] for name, column in stored.items()}
+
+    def number_type(self, name: str) -> np.dtype[Any] | None:
+        """The type of a column of plain numbers, none of which stands for a missing value; None for any other."""
+        found = self._types[name]
+        return found if found.kind in "iuf" and not self.missing.numbers else None
+
+    def close(self) -> None:
+        """Nothing is open between passes."""
+
+    def _split(self, array: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
+        """The columns of one array."""
+        names = [f"x{position}" for position in range(array.shape[-1] if array.ndim > 1 else 1)]
         if array.ndim == 3 and array.shape[1] == 2:
             for side, title in enumerate(("left", "right")):
-                for position, name in enumerate(names):
-                    self._add(f"{title}_{name}", array[:, side, position])
+                yield from ((f"{title}_{name}", column) for name, column in zip(names, array[:, side].T, strict=True))
         elif array.ndim in (1, 2):
-            for name, column in zip(names, np.atleast_2d(array.T), strict=True):
-                self._add(name, column)
+            yield from zip(names, np.atleast_2d(array.T), strict=True)
         else:
             raise TableError(
                 f"{self.path} has an array of shape {array.shape}; it must be (n, d) for points or (n, 2, d) for pairs."
             )
 
-    def _add(self, name: str, column: NDArray[Any]) -> None:
-        if not name or name in self._columns:
-            raise TableError(f"{self.path} has column {quote(name)} more than once, or without a name. Rename it.")
-        self._columns[name] = column
 
-
-class RecordedFile(_ArrayFile):
+class RecordedFile(TableFile):
     """The judgements in a file that `closefar label` wrote, without those who can't say."""
 
     first_column_may_be_ids = False
 
     def __init__(self, source: Input, missing: MissingValues) -> None:
-        self.path = source.name
-        self.place = Place(self.path, first_row=0)
-        self._missing = missing
+        super().__init__(Place(source.name), missing)
         answers = read_recorded(source)
         self.about, self.ids = answers.about, answers.ids
-        self._columns = recorded_columns(answers)
-        n_left, n_unsure = len(self._columns["time"]), len(answers) - len(self._columns["time"])
+        self.columns = recorded_columns(answers)
+        n_left, n_unsure = len(self.columns["time"]), len(answers) - len(self.columns["time"])
         if n_left == 0:
             unsure = f" but {counted(n_unsure, 'answer')} of can't say" if n_unsure else ""
             raise TableError(f"{self.path} has no judgements{unsure} yet. Judge something with `closefar label`.")
         self.notes = note_unsure(n_unsure, len(answers))
-        self.names = list(self._columns)
+        self.names = list(self.columns)
 
 
 @contextmanager
@@ -415,36 +342,23 @@ def loading(path: str) -> Iterator[None]:
     except Exception as error:  # a damaged header fails in NumPy, zipfile, zlib, or Python's tokenizer
         if isinstance(error, TableError):
             raise
-        if "bject" in str(error):  # NumPy says "Object arrays" and "Python objects"
-            raise TableError(
-                f"{path} has an array of Python objects, which could run code when read. Save numbers or text "
-                "instead, with array.astype(float) or array.astype(str)."
-            ) from error
-        raise TableError(f"{path} is not a NumPy file, or it is damaged. Save it again with numpy.save.") from error
+        raise TableError(
+            f"{path} is not a NumPy file of numbers and text, or it is damaged. Save it again with numpy.save, without "
+            "Python objects, which could run code when read."
+        ) from error
 
 
-def _load(source: Input) -> NDArray[Any] | dict[str, NDArray[Any]]:
+def _load(source: Input) -> Any:
     """The array of a .npy file, mapped where it can be, or those of a .npz file."""
     with loading(source.name), source.open() as file:
-        start = file.read(len(_NPY))
+        if not source.is_stream and file.read(len(_NPY)) == _NPY:
+            return np.asarray(np.load(source.name, mmap_mode="r", allow_pickle=False))
         file.seek(0)
-        is_archive = start.startswith(_ZIP) if source.is_stream else source.name.lower().endswith(".npz")
-        if not start.startswith(_ZIP if is_archive else _NPY):
-            raise ValueError("its first bytes are of another format")
-        if is_archive:
-            return _load_archive(source.name, file)
-        if source.is_stream:
-            return np.asarray(np.load(file, allow_pickle=False))
-        return np.asarray(np.load(source.name, mmap_mode="r", allow_pickle=False))
-
-
-def _load_archive(path: str, file: Any) -> dict[str, NDArray[Any]]:
-    with np.load(file, allow_pickle=False) as loaded:
-        arrays = {name: loaded[name] for name in loaded.files}
-    others = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
-    if others:
-        raise TableError(f"{path} must hold arrays only; got {listed(others)}. Save it again with numpy.savez.")
-    return arrays
+        loaded: Any = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return {name: np.asarray(loaded[name]) for name in loaded.files}
 
 
 _FORMATS: dict[str, type[DelimitedFile | ParquetFile | NumpyFile | RecordedFile]] = {

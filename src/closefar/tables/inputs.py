@@ -5,14 +5,13 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import select
 import shutil
 import sys
 import tempfile
 import weakref
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import BinaryIO, cast
 
@@ -23,7 +22,6 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # may lead to a file, but have no suffix
 _IN_MEMORY = 1 << 26  # bytes of a pipe that are kept in memory, 64 MiB; a larger one goes to a temporary file
-_WAIT_SECONDS = 2.0  # for a program that opens a named pipe to write
 _GZIP = b"\x1f\x8b"
 
 
@@ -34,21 +32,22 @@ class Input(os.PathLike[str]):
     ----------
     path : str or path
         "-" means standard input.
+    *others : str or path
+        Further Parquet files, whose rows are below those of the first one.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = os.fspath(path)
+    def __init__(self, path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> None:
+        self._path, self._others = os.fspath(path), [Input(other) for other in others]
+        self._stamp: tuple[int, int] | None = None
 
     def __fspath__(self) -> str:
         return self._path
 
-    def __repr__(self) -> str:
-        return f"Input({self._path!r})"
-
     @property
     def name(self) -> str:
         """What messages call it."""
-        return "standard input" if self._path == STANDARD_INPUT else self._path
+        more = f" and {len(self._others)} more" if self._others else ""
+        return "standard input" if self._path == STANDARD_INPUT else self._path + more
 
     @property
     def is_stream(self) -> bool:
@@ -59,6 +58,13 @@ class Input(os.PathLike[str]):
 
     def check(self) -> None:
         """Refuse what can't be opened."""
+        for part in self.parts() if self._others else ():
+            part.check()
+            if not part.name.lower().endswith(PARQUET_SUFFIXES):
+                raise UnreadableError(
+                    f"several files can be opened together if they are Parquet; got {part.name}. Give one file, or "
+                    "convert them."
+                )
         if self._path == STANDARD_INPUT:
             return
         if not os.path.exists(self._path):
@@ -72,29 +78,34 @@ class Input(os.PathLike[str]):
             )
 
     def parts(self) -> list[Input]:
-        """The file itself, or the Parquet files of a directory in the order of their names."""
+        """The file itself, or each of several, or the Parquet files of a directory in the order of their names."""
+        if self._others:
+            return [Input(self._path), *self._others]
         if not os.path.isdir(self._path):
             return [self]
         names = sorted(name for name in os.listdir(self._path) if not name.startswith((".", "_")))
         return [Input(os.path.join(self._path, name)) for name in names if name.lower().endswith(PARQUET_SUFFIXES)]
 
-    def stamp(self) -> tuple[int, int] | None:
-        """What changes when a file is written again: its size and its time."""
+    def check_unchanged(self) -> None:
+        """Refuse a file whose size or time has changed since this was first called."""
         if self.is_stream:
-            return None
+            return
         with _readable(self.name):
             found = os.stat(self._path)
-        return found.st_size, found.st_mtime_ns
+        stamp = found.st_size, found.st_mtime_ns
+        self._stamp = self._stamp or stamp
+        if stamp != self._stamp:
+            raise UnreadableError(
+                f"{self.name} has changed since it was opened, so its rows are no longer the same. "
+                "Open it again when it is complete."
+            )
 
-    @contextmanager
-    def open(self) -> Iterator[BinaryIO]:
+    def open(self) -> AbstractContextManager[BinaryIO]:
         """Open it for reading, at its beginning."""
-        if self.is_stream:
-            self._copy.seek(0)
-            yield self._copy
-        else:
-            with open(self._path, "rb") as file:
-                yield file
+        if not self.is_stream:
+            return open(self._path, "rb")
+        self._copy.seek(0)
+        return nullcontext(self._copy)
 
     @contextmanager
     def open_decompressed(self) -> Iterator[BinaryIO]:
@@ -124,53 +135,9 @@ class Input(os.PathLike[str]):
             if self._path == STANDARD_INPUT:
                 shutil.copyfileobj(sys.stdin.buffer, copy)
             else:
-                # A blocking `open` would wait for ever for a pipe that nothing writes to.
-                with open(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-                    if not select.select([file], [], [], _WAIT_SECONDS)[0]:
-                        with suppress(BlockingIOError):  # there is a writer, which has not written yet
-                            copy.write(first := os.read(file.fileno(), 1))
-                            if not first:
-                                raise UnreadableError(f"no program writes to the pipe {self.name}. Start it first.")
-                    os.set_blocking(file.fileno(), True)
+                with open(self._path, "rb") as file:
                     shutil.copyfileobj(file, copy)
         return cast(BinaryIO, copy)
-
-
-class InputList(Input):
-    """Several Parquet files below each other, in this order."""
-
-    def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
-        if not paths:
-            raise UnreadableError("there must be at least one file; got an empty list. Check the paths.")
-        super().__init__(paths[0])
-        self._parts = [Input(path) for path in paths]
-
-    @property
-    def name(self) -> str:
-        n_others = len(self._parts) - 1
-        return f"{self._path} and {n_others} more" if n_others else self._path
-
-    def check(self) -> None:
-        for part in self._parts:
-            part.check()
-            if len(self._parts) > 1 and not part.name.lower().endswith(PARQUET_SUFFIXES):
-                raise UnreadableError(
-                    f"several files can be opened together if they are Parquet; got {part.name}. Give one file, or "
-                    "convert them."
-                )
-
-    def parts(self) -> list[Input]:
-        return list(self._parts) if len(self._parts) > 1 else self._parts[0].parts()
-
-
-def check_unchanged(stamps: Mapping[Input, tuple[int, int] | None]) -> None:
-    """Refuse a file that was written since it was opened, when it had this stamp."""
-    for file, stamp in stamps.items():
-        if file.stamp() != stamp:
-            raise UnreadableError(
-                f"{file.name} has changed since it was opened, so its rows are no longer the same. "
-                "Open it again when it is complete."
-            )
 
 
 @contextmanager

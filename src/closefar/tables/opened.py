@@ -6,45 +6,57 @@ A file is read in each pass, points that pairs refer to are held in memory, and 
 from __future__ import annotations
 
 import os
+import tempfile
+import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import accumulate
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.engines import TaskResult, engine_for
-from closefar.errors import setting
+from closefar.cluster import cluster_for
 from closefar.judgements import CodedLabels, Partition, Partitions, Tuples
 from closefar.judgements.tuples import unchecked_tuples
 from closefar.rows import StreamedRows
-from closefar.tables import arrow
-from closefar.tables.arrow import Ids
-from closefar.tables.chunks import NumpyChunks, SpooledFile, TableChunks
-from closefar.tables.delimited import DelimitedFile
-from closefar.tables.encoding import Encoding, Features
-from closefar.tables.errors import EmptyTableError, Place, TableError
-from closefar.tables.files import ParquetFile, TableFile, loading
-from closefar.tables.inputs import InputList
+from closefar.tables.delimited import DelimitedFile, LostTextError
+from closefar.tables.encoding import Encoding, Features, Number
+from closefar.tables.errors import EmptyTableError, Place, TableError, UnreadableError
+from closefar.tables.files import NumpyFile, ParquetFile, loading
+from closefar.tables.inputs import Input
 from closefar.tables.pairs import (
     MOST_INT32,
     PairTable,
     TableRows,
     find_positions,
-    note_constant,
+    notes_of,
     numbered_points,
     read_id_pairs,
     read_ids,
 )
-from closefar.tables.source import LazyColumns, Roles, Source, find_id_roles, find_label, find_row_roles, has_two_sides
-from closefar.tables.values import is_number
+from closefar.tables.source import Roles, Source, find_id_roles, find_label, find_row_roles, has_two_sides
+from closefar.tables.values import (
+    Ids,
+    TableFile,
+    are_finite,
+    codes_of_ids,
+    id_texts,
+    ids_of,
+    is_number,
+    pq,
+    release_memory,
+)
 
 File = str | os.PathLike[str]
+PartFile = ParquetFile | NumpyFile  # that can be read in parts
 
 _BYTES = np.iinfo(np.int8).max  # labels that one byte can code
+CHUNK_BYTES = 1 << 23  # 8 MiB of numbers at a time
+_FEWEST_ROWS = 1 << 10  # in a chunk, however wide the rows are
 _PARTITION_BYTES = 1 << 27  # of numbers in double precision; docs/clusters.md: 50 to 200 MB are a good size
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -96,16 +108,13 @@ class PairFile(StreamedRows, _Closing):
     are_comparisons = False
     comparisons = None
 
-    def __init__(
-        self, chunks: TableChunks | NumpyChunks, encoding: Encoding, rows: TableRows, notes: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, chunks: TableChunks, encoding: Encoding, rows: TableRows) -> None:
         super().__init__(chunks)
         self.encoding, self.is_single = encoding, rows.roles.sides is None
-        self.labels: Any = rows.labels
-        self.groups: Any = rows.groups
-        self.annotators: Any = rows.annotators
-        self.weights = rows.weights
-        self.id_names, self.notes = rows.roles.id_names or ("row",), tuple(notes)
+        self.labels, self.weights = rows.known["labels"], rows.known["weights"]
+        self.groups, self.annotators = rows.known["groups"], rows.known["annotators"]
+        self.id_names = rows.roles.id_names or ("row",)
+        self.notes: tuple[str, ...] = (*rows.notes, *rows.roles.notes, *notes_of(encoding))
         self._points, self._ids_of = chunks, (rows.file, rows.roles.id_names, rows.n_read, rows.kept)
 
     def __repr__(self) -> str:
@@ -124,7 +133,7 @@ class PairFile(StreamedRows, _Closing):
     def identity(self) -> Ids:
         """The ids, read when they are first asked for."""
         file, names, n_read, kept = self._ids_of
-        return arrow.ids_of_pairs(file.place, file.read(names, (), names), names, n_read).take(kept)
+        return Ids.of_columns(file.place, file.read(names, (), names), names, n_read).take(kept)
 
     @property
     def ids(self) -> NDArray[np.object_]:
@@ -283,25 +292,35 @@ def open_pairs(
     """
     used = None if columns is None else _names(columns)
     features = Features(encoding, used, _names(drop), _names(categorical), ordinal, missing, unseen)
-    label, labels = _column_or_values("label", label, labels)
-    weight, weights = _column_or_values("weight", weight, weights)
+    label, given = _column_or_values("label", label, labels)
+    weight, given_weights = _column_or_values("weight", weight, weights)
     _check_paths(pairs, points)
     is_path = isinstance(points, str | os.PathLike)
     roles: dict[str, Any] = {"id": id, "left": left, "right": right, "label": label, "weight": weight, "group": group}
     source = Source(
         points if is_path else None,
-        pairs if pairs is None or isinstance(pairs, str | os.PathLike) else InputList(pairs),
+        pairs if pairs is None or isinstance(pairs, str | os.PathLike) else Input(*pairs),
         **roles,
         annotator=annotator,
-        sides=_two_sides(sides),
+        sides=tuple(sides.split(",")) if isinstance(sides, str) else sides,
         na_values=tuple(_names(na_values)),
         decimal=decimal,
     )
     array = None if is_path or points is None else points if hasattr(points, "shape") else np.asarray(points)
-    given, given_weights = _given(labels), _given(weights)
+    labelled = given is None
+    if labelled and label is None:  # wherever the file has them
+        labelled = find_label(source.open(source.judged), source, labelled=True) is not None
+    opened: PairFile | IndexedPairs
     if client is not None:
-        return _open_on_cluster(source, array, features, (given, given_weights), client)
-    opened = _open(source, array, features, has_labels=given is not None)
+        if given is not None or given_weights is not None:
+            raise ValueError("on a cluster, labels and weights are columns of the files; got arrays. Write them there.")
+        return _open_on_cluster(source, array, features, client, labelled=labelled)
+    if array is not None:
+        opened = _open_index(array, source, features, labelled=labelled)
+    elif source.points is not None and source.pairs is not None:
+        opened = IndexedPairs(read_id_pairs(source, features, labelled=labelled))
+    else:
+        opened = open_source(_with_sides_or_points(source, features), features, labelled=labelled)
     if given is not None:
         opened.labels = _checked(given, opened, "labels")
     elif isinstance(opened.labels, CodedLabels):
@@ -311,27 +330,11 @@ def open_pairs(
     return opened
 
 
-def _open(source: Source, array: Any, features: Features, *, has_labels: bool) -> PairFile | IndexedPairs:
-    if array is not None:
-        return _open_index(array, source, features, labelled=_has_labels(source, has_labels))
-    if source.points is not None and source.pairs is not None:
-        return IndexedPairs(read_id_pairs(source, features, labelled=_has_labels(source, has_labels)))
-    source = _with_sides_or_points(source, features)
-    return open_source(source, features, labelled=_has_labels(source, has_labels))
-
-
 def _with_sides_or_points(source: Source, features: Features) -> Source:
     """The source, whose pairs are differences where the file does not have the columns of two sides."""
     if source.pairs is None or has_two_sides(source.open(source.pairs), source, features):
         return source
     return replace(source, points=source.pairs, pairs=None)
-
-
-def _has_labels(source: Source, are_given: bool) -> bool:
-    """Whether to read labels from the file: unless they are given, wherever it has them."""
-    if are_given or source.label is not None:
-        return not are_given
-    return find_label(source.open(source.judged), source, labelled=True) is not None
 
 
 def _check_paths(pairs: Any, points: Any) -> None:
@@ -342,37 +345,25 @@ def _check_paths(pairs: Any, points: Any) -> None:
     if pairs is not None and not is_list and not isinstance(pairs, str | os.PathLike):
         advice = "pass it to the learner as it is" if points is None else "use closefar.Tuples(points, index)"
         raise TypeError(f"pairs must be the path of a file; got {type(pairs).__name__}. If it is in memory, {advice}.")
+    if is_list and not pairs:
+        raise UnreadableError("there must be at least one file; got an empty list. Check the paths.")
 
 
-def _column_or_values(name: str, column: Any, values: Any) -> tuple[str | None, Any]:
-    """The name of a column, or values: each may be given by either keyword."""
+def _column_or_values(name: str, column: Any, values: Any) -> tuple[str | None, NDArray[Any] | None]:
+    """The name of a column, or values, which may be in a .npy file: each may be given by either keyword."""
     if column is not None and values is not None:
         raise ValueError(f"{name}s must be given once, as an array or as the name of a column; got both.")
-    if isinstance(values, str) and not _is_array(values):
-        return values, None
-    return (column, values) if column is None or isinstance(column, str) else (None, column)
-
-
-def _is_array(path: str | os.PathLike[str]) -> bool:
-    return os.fspath(path).lower().endswith(".npy")
+    given = values if column is None else column
+    if given is None or (isinstance(given, str) and not given.lower().endswith(".npy")):
+        return given, None
+    if isinstance(given, str | os.PathLike):
+        with loading(os.fspath(given)):
+            given = np.load(given, allow_pickle=False)
+    return None, np.asarray(given)
 
 
 def _names(given: str | Collection[str]) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
-
-
-def _two_sides(sides: Any) -> tuple[str, str] | None:
-    marks = tuple(sides.split(",") if isinstance(sides, str) else sides or ())
-    if sides is not None and (len(marks) != 2 or not all(isinstance(mark, str) for mark in marks)):
-        raise ValueError(f"sides must be two texts, such as ('left_', 'right_'); got {sides!r}.")
-    return None if sides is None else (marks[0], marks[1])
-
-
-def _given(values: Any) -> NDArray[Any] | None:
-    if values is None or not isinstance(values, str | os.PathLike):
-        return None if values is None else np.asarray(values)
-    with loading(os.fspath(values)):
-        return np.asarray(np.load(values, allow_pickle=False))
 
 
 def _checked(values: NDArray[Any], opened: PairFile | IndexedPairs, name: str) -> NDArray[Any]:
@@ -385,6 +376,138 @@ def _checked(values: NDArray[Any], opened: PairFile | IndexedPairs, name: str) -
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Rows of a file that may not fit into memory, chunk by chunk.
+
+
+class SpooledFile(ParquetFile):
+    """Columns of a text file, parsed once into a temporary Parquet file that is removed with this object.
+
+    Parameters
+    ----------
+    file : DelimitedFile
+    only, as_text : names of columns
+        Those to keep; and those that stay as they are written.
+    """
+
+    def __init__(self, file: DelimitedFile, only: Collection[str], as_text: Collection[str]) -> None:
+        descriptor, path = tempfile.mkstemp(prefix="closefar-", suffix=".parquet")
+        os.close(descriptor)
+        self._remove: weakref.finalize[Any, Any] | None = weakref.finalize(self, Path(path).unlink, missing_ok=True)
+        wanted, is_written = [name for name in file.names if name in only], False
+        while not is_written:  # again, where text was found below numbers
+            with suppress(LostTextError):
+                _write(path, file, wanted, as_text)
+                is_written = True
+        super().__init__(Input(path), file.missing, file.place)
+
+    def close(self) -> None:
+        """Remove the temporary file."""
+        if self._remove is not None:
+            self._remove()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy uses the file, but does not remove it."""
+        return {**vars(self), "_remove": None}
+
+
+def _write(path: str, file: DelimitedFile, wanted: list[str], as_text: Collection[str]) -> None:
+    """Write columns of a text file to a Parquet file."""
+    try:
+        with ExitStack() as stack:
+            writer: Any = None
+            for table in file.tables(wanted, as_text):
+                if writer is None:
+                    strings = [field.name for field in table.schema if str(field.type) == "string"]
+                    options = {"compression": "none", "use_dictionary": strings, "write_statistics": False}
+                    writer = stack.enter_context(pq.ParquetWriter(path, table.schema, **options))
+                writer.write_table(table)
+    except OSError as error:
+        if isinstance(error, TableError):
+            raise
+        raise UnreadableError(
+            f"{file.path} can't be read: the temporary file for its numbers can't be written to "
+            f"{tempfile.gettempdir()} ({error.strerror or error}). Make room there, or set TMPDIR to a folder with "
+            "more."
+        ) from error
+
+
+class TableChunks:
+    """The differences of pairs, or single points, of a file that is read in parts: arrays of shape (d, m).
+
+    Parameters
+    ----------
+    file : ParquetFile or NumpyFile
+    roles : Roles
+    encoding : Encoding
+    kept : array of int
+        The rows of the file that are used; the others lack a label or a value.
+    """
+
+    def __init__(self, file: PartFile, roles: Roles, encoding: Encoding, kept: NDArray[np.int64]) -> None:
+        self._file, self._roles, self._encoding = file, roles, encoding
+        self._kept, self.starts = kept, np.searchsorted(kept, file.starts)
+        self.shape = len(kept), len(encoding.feature_names)
+        types = [file.number_type(name) for name in roles.own]
+        self._is_plain = None not in types and all(isinstance(column, Number) for column in encoding.columns)
+        is_exact = all(np.can_cast(kind, np.float32) for kind in types if kind)  # in single precision
+        is_single = self._is_plain and roles.sides is None and is_exact
+        self.dtype: np.dtype[Any] = np.dtype(np.float32 if is_single else np.float64)
+
+    def read_from(self, start: int) -> Iterator[NDArray[Any]]:
+        for batch, row, kept in self._batches(start):
+            columns = self._plain(batch) if self._is_plain else None
+            if columns is not None and are_finite(columns):
+                yield columns if len(kept) == columns.shape[1] else columns[:, kept]
+            else:
+                points = self._encoded(batch, row, kept)
+                yield (points if points.ndim == 2 else points[:, 0] - points[:, 1]).T
+
+    def points(self) -> Iterator[FloatArray]:
+        """Give the single points, (m, d), or both points of each pair, (m, 2, d), in double precision."""
+        for rows in self._batches(0):
+            yield self._encoded(*rows)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _batches(self, start: int) -> Iterator[tuple[dict[str, Any], int, NDArray[np.int64]]]:
+        """Some rows at a time, by column, the number of the first in the file, and which are kept, counted from it."""
+        names, row = self._roles.own, int(self._file.starts[start])
+        n_rows = max(_FEWEST_ROWS, CHUNK_BYTES // (self.dtype.itemsize * len(names)))
+        for batch in self._file.batches(names, start, n_rows):
+            n_read = len(batch[names[0]])
+            first, last = np.searchsorted(self._kept, [row, row + n_read])
+            if first < last:
+                yield batch, row, self._kept[first:last] - row
+            row += n_read
+
+    def _plain(self, batch: dict[str, Any]) -> NDArray[Any] | None:
+        """Plain numbers, which are copied as they are; None where one is missing."""
+        if any(getattr(column, "null_count", 0) for column in batch.values()):
+            return None
+        names = self._encoding.column_names
+        n_rows = len(next(iter(batch.values())))
+        columns: NDArray[Any] = np.empty((len(names), n_rows), dtype=self.dtype)
+        for line, name in zip(columns, names, strict=True):
+            if self._roles.sides is None:
+                line[:] = batch[name]
+            else:
+                left, right = (np.asarray(batch[side[name]]) for side in self._roles.sides)
+                np.subtract(left, right, out=line, dtype=np.float64)
+        return columns
+
+    def _encoded(self, batch: dict[str, Any], row: int, kept: NDArray[np.int64]) -> FloatArray:
+        """The points of the kept rows, with whatever has to be said of them."""
+        texts = set(self._roles.own_texts)
+
+        def read(name: str) -> Any:
+            return self._file.converted(batch[name], name, as_text=name in texts)[kept]
+
+        points = self._encoding.apply_to_part(*self._roles.stacked(read, self._file.place, row + kept))
+        return points if self._roles.sides is None else points.reshape(len(kept), 2, -1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # A file that is read in each pass.
 
 
@@ -393,49 +516,32 @@ def open_source(source: Source, features: Features, *, labelled: bool) -> PairFi
 
     Two passes are made: one for labels, weights and groups, one for the encoding, which holds a column at a time.
     """
-    if _is_array(source.judged):
-        return _open_array(source, features, labelled=labelled)
     file = source.open(source.judged)
     roles = find_row_roles(file, source, features, labelled=labelled)
-    parquet = _streamable(file, roles)
-    rows, encoding = _read_rows(parquet, roles)
-    arrow.release_memory()
-    chunks = TableChunks(parquet, roles, encoding, rows.kept)
-    notes = [*rows.notes, *roles.notes, *note_constant(encoding)]
-    return PairFile(chunks, encoding, rows, notes)
+    if isinstance(file, DelimitedFile):  # passes over text would be slow
+        file = SpooledFile(file, roles.used, [*roles.own_texts, *roles.texts, *roles.id_names])
+    if not isinstance(file, ParquetFile | NumpyFile) or (isinstance(file, NumpyFile) and not file.is_mapped):
+        raise TableError(f"{file.path} can't be read in parts. Save the table as Parquet, or one array as .npy.")
+    if isinstance(file, NumpyFile):  # a pass for each column of an array would be slow
+        roles = replace(roles, features=_features_of_numbers(file, roles))
+    rows, encoding = _read_rows(file, roles)
+    release_memory()
+    return PairFile(TableChunks(file, roles, encoding, rows.kept), encoding, rows)
 
 
-def _open_array(source: Source, features: Features, *, labelled: bool) -> PairFile:
-    """Open an array of differences or points, or of pairs; its columns are called x0, x1, ..."""
-    if (features.missing or "refuse") != "refuse":
-        raise TableError(
-            f"{os.fspath(source.judged)}: missing values of an array are refused; got "
-            + setting(missing=features.missing)
-            + ". Leave the setting out, and such rows out of the array."
-        )
-    chunks, file = NumpyChunks(source.judged), source.open(source.judged)
-    if source.pairs is not None and not chunks.are_pairs:
-        source = replace(source, points=source.pairs, pairs=None)
-    roles = find_row_roles(file, source, features, labelled=labelled)
-    rows = _read_judgements(file, replace(roles, features=Features()), chunks.shape[0])
-    chunks.use(roles.names)
-    return PairFile(chunks, features.encoding or Encoding.of_numbers(roles.names), rows)
+def _features_of_numbers(file: PartFile, roles: Roles) -> Features:
+    """The features, with their encoding if all columns are plain numbers, of which nothing has to be learned."""
+    features = roles.features
+    are_plain = not features.text_names and all(file.number_type(name) is not None for name in roles.own)
+    if features.encoding is not None or not are_plain or features.missing == "median":
+        return features
+    return Features(Encoding.of_numbers(roles.names), missing=features.missing, unseen=features.unseen)
 
 
-def _read_rows(file: ParquetFile, roles: Roles) -> tuple[TableRows, Encoding]:
+def _read_rows(file: PartFile, roles: Roles) -> tuple[TableRows, Encoding]:
     """Read what is known of each row, and learn the encoding a column at a time if it is not known."""
     rows = _read_judgements(file, roles, file.n_rows)
-    kept = rows.kept
-
-    def read(name: str) -> NDArray[Any]:
-        values: NDArray[Any] = file.read([name], roles.own_texts)[name]
-        return values if len(kept) == file.n_rows else values[kept]
-
-    columns, place = roles.stacked(LazyColumns(roles.own, read), file.place, kept)
-    encoding = roles.features.learned(columns, place)
-    if roles.features.drops_missing:
-        rows.leave_out(roles.of_rows(encoding.find_dropped(columns, place=place)), "a value")
-    return rows, encoding
+    return rows, rows.learn(lambda name: file.read([name], roles.own_texts)[name])
 
 
 def _read_judgements(file: TableFile, roles: Roles, n_rows: int) -> TableRows:
@@ -447,24 +553,10 @@ def _read_judgements(file: TableFile, roles: Roles, n_rows: int) -> TableRows:
     return TableRows(file, roles, columns | file.read(others, roles.texts), n_rows)
 
 
-def _streamable(file: TableFile, roles: Roles) -> ParquetFile:
-    """The file itself or, where passes over it would be slow, a copy of its columns."""
-    if isinstance(file, DelimitedFile):
-        return SpooledFile(file, roles.used, [*roles.own_texts, *roles.texts, *roles.id_names])
-    if isinstance(file, ParquetFile):
-        return file
-    raise TableError(f"{file.path} can't be read in parts. Save the table as Parquet, or one array as .npy.")
-
-
 def coded(column: Any) -> CodedLabels:
-    """A column of pyarrow's, or of text, as codes of the different values as text; -1 where one is missing."""
-    column = arrow.as_id_column(column) if isinstance(column, np.ndarray) else column
-    chunks = column.dictionary_encode().chunks
-    words = arrow.texts_of(chunks[0].dictionary)
-    kind = np.int8 if len(words) <= _BYTES else np.int32
-    return CodedLabels(
-        words, np.concatenate([arrow.fixed_width(chunk.indices, np.int32, -1).astype(kind) for chunk in chunks])
-    )
+    """Ids, or a column of text, as codes of the different values as text; -1 where one is missing."""
+    (codes,), words = codes_of_ids(ids_of(column) if isinstance(column, np.ndarray) else column)
+    return CodedLabels(id_texts(words), codes.astype(np.int8 if len(words) <= _BYTES else np.int32))
 
 
 def natural(labels: CodedLabels) -> Any:
@@ -487,7 +579,7 @@ def _open_index(points: Any, source: Source, features: Features, *, labelled: bo
     assert source.pairs is not None
     file = source.open(source.pairs)
     roles = find_id_roles(file, source, features, labelled=labelled)
-    if _is_array(file.path) and set(file.names) > set(roles.used):
+    if isinstance(file, NumpyFile) and file.is_mapped and set(file.names) > set(roles.used):
         raise TableError(
             f"{file.path} must have a column of row numbers for each side, and no others but those that are named as "
             f"label or weight; got {len(file.names)} columns."
@@ -528,12 +620,10 @@ def _chosen_columns(points: Any, source: Source, features: Features) -> tuple[An
 # On a cluster: a partition per Parquet file, or per some row groups of a large one.
 
 
-def _open_on_cluster(
-    source: Source, points: Any, features: Features, beside: tuple[Any, Any], client: Any
-) -> ClusterPairs:
+def _open_on_cluster(source: Source, points: Any, features: Features, client: Any, *, labelled: bool) -> ClusterPairs:
     """Open pairs with the columns of both sides, differences, or pairs of row numbers of points in memory.
 
-    `beside` are labels and weights that are in no file.  Workers read the column of labels, to find which ones
+    Workers read the column of labels, to find which ones
     there are, and if columns are encoded or filled in, one of them learns how.
     """
     if source.points is not None and source.pairs is not None:
@@ -547,7 +637,7 @@ def _open_on_cluster(
     source = replace(source, annotator=False)
     if points is None:
         source = _with_sides_or_points(source, features)
-    file, labelled = source.open(source.judged), _has_labels(source, beside[0] is not None)
+    file = source.open(source.judged)
     if not isinstance(file, ParquetFile):
         raise TableError(
             f"a cluster reads Parquet; got {file.path}. Convert it, or read it with dask.dataframe.read_csv or "
@@ -562,18 +652,17 @@ def _open_on_cluster(
         roles = find_id_roles(file, source, features, labelled=labelled)
     n_numbers = len(encoding.feature_names) if points is None else 2
     pieces = file.pieces(max(1, _PARTITION_BYTES // (8 * n_numbers)))
-    drops = roles.features.drops_missing
     values = None if roles.label is None else _values_of_labels(pieces, roles.label, client)
     return ClusterPairs(
-        tasks=_tasks(pieces, beside, drops=drops),
+        tasks=tuple(pieces),
         load=_Load(roles, encoding, values),
         n_columns=len(encoding.feature_names),
         are_pairs=points is not None,
         shared=None if points is None else np.asarray(points),
-        n_rows=None if drops else tuple(piece.n_rows for piece in pieces),
+        n_rows=None if roles.features.drops_missing else tuple(piece.n_rows for piece in pieces),
         feature_names=encoding.feature_names,
-        has_labels=roles.label is not None or beside[0] is not None,
-        has_weights=roles.weight is not None or beside[1] is not None,
+        has_labels=roles.label is not None,
+        has_weights=roles.weight is not None,
         is_single=roles.sides is None,
         client=client,
         encoding=encoding,
@@ -588,18 +677,17 @@ class _Load:
     encoding: Encoding
     values: Mapping[str, Any] | None
 
-    def __call__(self, task: Any, points: Any) -> Partition:
-        piece, labels, weights = task
+    def __call__(self, piece: ParquetFile, points: Any) -> Partition:
         try:
             data, rows = self._differences(piece) if points is None else self._pairs(piece, points)
         except EmptyTableError:  # of which no row is used
             nothing = np.empty((0, len(self.encoding.feature_names)))
             data = nothing if points is None else unchecked_tuples(points, np.empty((0, 2), dtype=np.int64), None)
-            return Partition(data, np.empty(0), None if self.roles.weight is None and weights is None else np.empty(0))
-        own: Any = rows.labels if labels is None else labels
+            return Partition(data, np.empty(0), None if self.roles.weight is None else np.empty(0))
+        labels = rows.known["labels"]
         if self.values is not None:
-            own = np.array([self.values[word] for word in own.words])[own.codes]
-        return Partition(data, own, rows.weights if weights is None else weights)
+            labels = np.array([self.values[word] for word in labels.words])[labels.codes]
+        return Partition(data, labels, rows.known["weights"])
 
     def _differences(self, piece: ParquetFile) -> tuple[NDArray[Any], TableRows]:
         rows, _ = _read_rows(piece, self.roles)
@@ -614,49 +702,25 @@ class _Load:
     def _pairs(self, piece: ParquetFile, points: NDArray[Any]) -> tuple[Any, TableRows]:
         rows = read_ids(piece, self.roles)
         index = find_positions(numbered_points(len(points)), rows)
-        rows.labels = None if rows.labels is None else coded(rows.labels)
+        rows.known["labels"] = None if self.roles.label is None else coded(rows.known["labels"])
         return unchecked_tuples(points, index, None), rows
 
 
 def _encoding(file: ParquetFile, roles: Roles, client: Any) -> Encoding:
     """The encoding: known, of plain numbers, or learned by a worker, which reads a column at a time."""
-    features = roles.features
-    if features.encoding is not None:
-        return features.encoding
-    are_plain = not features.text_names and all(file.number_type(name) is not None for name in roles.own)
-    if are_plain and features.missing != "median":
-        encoding = Encoding.of_numbers(roles.names)
-        return replace(encoding, missing=features.missing or "refuse", unseen=features.unseen or "refuse")
-    found: Encoding = engine_for(client).run(partial(_learned_by_worker, roles), [file], combine=list)[0]
+    known = _features_of_numbers(file, roles).encoding
+    if known is not None:
+        return known
+    found: Encoding = cluster_for(client).run(lambda file: _read_rows(file, roles)[1], [file], combine=list)
     return found
-
-
-def _learned_by_worker(roles: Roles, file: ParquetFile) -> TaskResult:
-    return TaskResult(_read_rows(file, roles)[1])
 
 
 def _values_of_labels(pieces: list[ParquetFile], name: str, client: Any) -> dict[str, Any] | None:
     """What each word in the column of labels stands for: numbers, or true and false; None if they stay words."""
-    found, _ = engine_for(client).run(partial(_words, name), pieces, combine=lambda words: set().union(*words))
-    words = sorted(found)
+
+    def words_in(piece: ParquetFile) -> set[str]:
+        return set(coded(piece.read([name], (), [name])[name]).counts())
+
+    words = sorted(cluster_for(client).run(words_in, pieces, combine=lambda found: set().union(*found)))
     values = natural(CodedLabels(words, np.arange(len(words))))
     return None if isinstance(values, CodedLabels) else dict(zip(words, values, strict=True))
-
-
-def _words(name: str, piece: ParquetFile) -> TaskResult:
-    return TaskResult(set(coded(piece.read([name], (), [name])[name]).counts()))
-
-
-def _tasks(pieces: list[ParquetFile], beside: tuple[Any, Any], *, drops: bool) -> tuple[Any, ...]:
-    """A piece of the files for each partition, with its part of the labels and weights that are in no file."""
-    counts = [piece.n_rows for piece in pieces]
-    for values, name in zip(beside, ("labels", "weights"), strict=True):
-        if values is not None and (drops or values.shape != (sum(counts),)):
-            why = "with missing='drop' they must be a column" if drops else f"got shape {values.shape}"
-            raise ValueError(f"{name} must hold one value per row of the files, {sum(counts):,}; {why}.")
-    ends = list(accumulate(counts))
-    parts = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
-    return tuple(
-        (piece, *(None if values is None else values[part] for values in beside))
-        for piece, part in zip(pieces, parts, strict=True)
-    )

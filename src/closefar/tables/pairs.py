@@ -6,7 +6,7 @@ Ids are compared exactly. An id that several points have, or that none has, is r
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 
 from closefar.arrays import LEGS, FloatArray
 from closefar.errors import either, joined, setting
-from closefar.tables import arrow
-from closefar.tables.arrow import Ids
 from closefar.tables.encoding import Category, Encoding, Features
-from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quote
-from closefar.tables.files import RecordedFile, TableFile
+from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, note_left_out, quote
+from closefar.tables.files import RecordedFile
 from closefar.tables.recorded import fingerprint_columns, is_recorded, point_differences
 from closefar.tables.source import (
     ROW_NAMES,
@@ -31,13 +29,29 @@ from closefar.tables.source import (
     find_id_roles,
     find_row_roles,
 )
-from closefar.tables.values import are_missing, codes_of, distinct, is_number, to_text
+from closefar.tables.values import (
+    Ids,
+    TableFile,
+    are_missing,
+    check_ids,
+    codes_of_ids,
+    distinct,
+    id_texts,
+    in_arrow,
+    is_number,
+    numbers_of_ids,
+    pa,
+    pc,
+    release_memory,
+    string_array,
+    text_codes,
+    to_text,
+)
 
 if TYPE_CHECKING:
     from closefar.judgements import Tuples
 
 _ROWS_PER_BLOCK = 1 << 16  # of predictions: with 100 columns, both points take 100 MB
-_EXACT, _BEYOND_INTEGERS = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
 MOST_INT32 = np.iinfo(np.int32).max  # points that four bytes can number
 _NO_ANNOTATORS = either("annotator=False", "--no-annotators")
 
@@ -103,10 +117,8 @@ class PairTable:
 
         Pairs and comparisons are by index unless each point is in one of them.
         """
-        if self._is_in_order:
+        if len(self.points) == self.index.size and np.array_equal(self.index.ravel(), np.arange(self.index.size)):
             return self.points.reshape(*self.index.shape, -1)
-        if self.is_single:
-            return self.points.take(self.index, axis=0)
         from closefar.judgements import Tuples  # imports scikit-learn, which predictions do not need
 
         return Tuples(self.points, self.index)
@@ -135,10 +147,6 @@ class PairTable:
         for start in range(0, len(self), _ROWS_PER_BLOCK):
             yield self.points[self.index[start : start + _ROWS_PER_BLOCK]]
 
-    @property
-    def _is_in_order(self) -> bool:
-        return len(self.points) == self.index.size and np.array_equal(self.index.ravel(), np.arange(self.index.size))
-
 
 class TableRows:
     """The rows of the file with the labels: which of them are kept, with what is known of these.
@@ -155,63 +163,80 @@ class TableRows:
 
     def __init__(self, file: TableFile, roles: Roles, columns: Mapping[str, Any], n_rows: int | None = None) -> None:
         self.file, self.roles = file, roles
-        self.ids = [columns[name] for name in roles.id_names if name in columns]
-        self.labels: Any = None if roles.label is None else columns[roles.label]
-        self.weights = None if roles.weight is None else _checked_weights(columns, roles.weight, file.place)
-        self.groups = None if roles.group is None else _without_gaps(columns, roles.group, "group", file.place)
-        self.annotators: NDArray[np.object_] | None = None
-        self.notes: tuple[str, ...] = ()  # sentences about what was left out
-        if roles.annotator is not None:
-            names = _without_gaps(columns, roles.annotator, "annotator", file.place)
-            n_annotators = len(set(names.tolist()))
-            if n_annotators > 1:  # one is compared with nobody
-                found = f"{counted(n_annotators, 'annotator')} found in column {quote(roles.annotator)} of {file.path}"
-                self.annotators, self.notes = names, (found + "; " + _NO_ANNOTATORS + " pools them.",)
         self.n_read = len(next(iter(columns.values()))) if n_rows is None else n_rows
-        self._kept: NDArray[np.int64] | None = None
-        if self.labels is not None:
-            self._leave_out_unlabelled()
+        self._ids = [columns[name] for name in roles.id_names if name in columns]
+        self.kept: NDArray[np.int64] = np.arange(self.n_read)  # the rows of the file that are kept
+        self.notes: tuple[str, ...] = ()  # sentences about what was left out
+        labels = None if roles.label is None else columns[roles.label]
+        weights = None if roles.weight is None else _checked_weights(columns[roles.weight], roles.weight, file.place)
+        groups, annotators = self._without_gaps(columns, "group"), self._without_gaps(columns, "annotator")
+        n_annotators = 0 if annotators is None else len(set(annotators.tolist()))
+        if n_annotators > 1:
+            found = f"{counted(n_annotators, 'annotator')} found in column {quote(roles.annotator)} of {file.path}"
+            self.notes = (found + "; " + _NO_ANNOTATORS + " pools them.",)
+        else:  # one is compared with nobody
+            annotators = None
+        self.known: dict[str, Any] = {"labels": labels, "weights": weights, "groups": groups, "annotators": annotators}
+        if labels is not None:
+            self._leave_out_unlabelled(labels.codes < 0 if hasattr(labels, "codes") else are_missing(labels))
 
-    @property
-    def kept(self) -> NDArray[np.int64]:
-        """The rows of the file that are kept."""
-        return np.arange(self.n_read) if self._kept is None else self._kept
+    def _without_gaps(self, columns: Mapping[str, Any], role: str) -> Any:
+        name = getattr(self.roles, role)
+        if name is None:
+            return None
+        other = ", or leave annotators out with " + _NO_ANNOTATORS if role == "annotator" else ""
+        remedy = ", or set " + setting(role) + " to another column" + other + "."
+        self.file.place.refuse_missing(role, name, are_missing(columns[name]), remedy)
+        return columns[name]
+
+    def _leave_out_unlabelled(self, lacking: NDArray[np.bool_]) -> None:
+        """Leave out rows without a label, or refuse them."""
+        noun, role = self.roles.noun, "an answer" if self.roles.noun == "comparisons" else "a label"
+        if not self.roles.features.drops_missing:
+            remedy = f", or leave those {noun} out with " + setting(missing="drop") + "."
+            self.file.place.refuse_missing(role.split()[1], str(self.roles.label), lacking, remedy)
+        self.leave_out(lacking, role)
 
     @property
     def place(self) -> Place:
         """Where the kept rows are from."""
-        return self.file.place if self._kept is None else self.file.place.at(self._kept)
+        return self.file.place.at(self.kept)
 
-    def _leave_out_unlabelled(self) -> None:
-        """Leave out rows without a label, or refuse them."""
-        noun, role = self.roles.noun, "an answer" if self.roles.noun == "comparisons" else "a label"
-        lacking = self.labels.codes < 0 if hasattr(self.labels, "codes") else are_missing(self.labels)
-        if lacking.any() and not self.roles.features.drops_missing:
-            raise TableError(
-                f"{self.place.path}: {role.split()[1]} column {quote(self.roles.label)} has "
-                f"{counted(int(lacking.sum()), 'missing value')}"
-                f"{self.place.missing_words}, the first in {self.place.row(int(np.argmax(lacking)))}. Fill them in, "
-                f"or leave those {noun} out with " + setting(missing="drop") + "."
-            )
-        self.leave_out(lacking, role)
+    @property
+    def ids(self) -> list[Any]:
+        """The columns of ids of the kept rows."""
+        return list(map(self._of_kept, self._ids))
+
+    def _of_kept(self, column: Any) -> Any:
+        return column if len(self.kept) == self.n_read else column.take(self.kept)
 
     def leave_out(self, lacking: NDArray[np.bool_], what: str) -> None:
         """Leave out those of the kept rows that lack something."""
         if lacking.all():
             noun = self.roles.noun
-            raise EmptyTableError(f"{self.place.path} has no {noun} left: each one lacks {what}. Fill some in.")
-        self.leave_out_with(lacking, note_left_out(lacking, self.roles.noun, what))
+            raise EmptyTableError(f"{self.file.path} has no {noun} left: each one lacks {what}. Fill some in.")
+        self.leave_out_as(lacking, f"{'it lacks' if lacking.sum() == 1 else 'they lack'} {what}")
 
-    def leave_out_with(self, which: NDArray[np.bool_], note: str) -> None:
-        """Leave out some of the kept rows, and say so."""
-        if not which.any():
-            return
-        self.notes += (note,)
-        self._kept = self.kept[~which]
-        self.ids = [column.take(np.flatnonzero(~which)) for column in self.ids]
-        for name in ("labels", "weights", "groups", "annotators"):
-            values = getattr(self, name)
-            setattr(self, name, None if values is None else values[~which])
+    def leave_out_as(self, which: NDArray[np.bool_], why: str) -> None:
+        """Leave out some of the kept rows, and say why."""
+        if which.any():
+            self.notes += (note_left_out(int(which.sum()), len(which), self.roles.noun, why),)
+            self.kept = self.kept[~which]
+            self.known = {name: None if values is None else values[~which] for name, values in self.known.items()}
+
+    def stacked(self, read: Callable[[str], Any]) -> tuple[Mapping[str, NDArray[Any]], Place]:
+        """The columns of the points in the kept rows, and their place; `read` gives a column of the file."""
+        return self.roles.stacked(lambda name: self._of_kept(read(name)), self.file.place, self.kept)
+
+    def learn(self, read: Callable[[str], Any]) -> Encoding:
+        """The encoding, learned unless it is known; rows that lack a value are left out if they are to be."""
+        columns, place = self.stacked(read)
+        encoding = self.roles.features.learned(columns, place)
+        if encoding.missing == "drop":
+            n_points = 1 if self.roles.sides is None else 2
+            dropped = encoding.find_dropped(columns, place=place).reshape(-1, n_points)
+            self.leave_out(np.logical_or.reduce(dropped, axis=1), "a value")
+        return encoding
 
     def table(
         self, points: FloatArray, index: NDArray[np.int64], identity: Ids, encoding: Encoding, notes: Sequence[str]
@@ -220,20 +245,16 @@ class TableRows:
         return PairTable(
             points=points,
             index=index,
-            labels=self.labels,
             identity=identity,
-            weights=self.weights,
             encoding=encoding,
             notes=(*self.notes, *notes),
             id_names=self.roles.id_names or ("row",),
-            groups=self.groups,
-            annotators=self.annotators,
+            **self.known,
         )
 
 
-def _checked_weights(columns: Mapping[str, Any], name: str, place: Place) -> FloatArray:
+def _checked_weights(column: NDArray[Any], name: str, place: Place) -> FloatArray:
     """The weights, each a finite number >= 0."""
-    column: NDArray[Any] = columns[name]
     weights = column
     if column.dtype.kind != "f":
         weights = np.array([float(text) if text and is_number(text) else np.nan for text in to_text(column)])
@@ -247,47 +268,10 @@ def _checked_weights(columns: Mapping[str, Any], name: str, place: Place) -> Flo
     return weights
 
 
-def _without_gaps(columns: Mapping[str, Any], name: str, role: str, place: Place) -> NDArray[np.object_]:
-    values: NDArray[np.object_] = columns[name]
-    lacking = np.flatnonzero(are_missing(values))
-    if len(lacking):
-        other = ", or leave annotators out with " + _NO_ANNOTATORS if role == "annotator" else ""
-        raise TableError(
-            f"{place.path}: {role} column {quote(name)} has {counted(len(lacking), 'missing value')}, the first in "
-            f"{place.row(int(lacking[0]))}. Fill them in, or set " + setting(role) + " to another column" + other + "."
-        )
-    return values
-
-
-def _notes_of(encoding: Encoding, data: FloatArray) -> list[str]:
-    """What is said of an encoding and of the numbers that it gave."""
-    return [*note_constant(encoding), *_note_large_integers(data, encoding)]
-
-
-def note_constant(encoding: Encoding) -> list[str]:
-    """A sentence that names the columns of one category, if there are any."""
+def notes_of(encoding: Encoding) -> tuple[str, ...]:
+    """A sentence on columns of one category, if there are any."""
     constant = [column.name for column in encoding.columns if isinstance(column, Category) and not column.shares]
-    return [f"These columns have a single category, so they give no feature: {listed(constant)}."] if constant else []
-
-
-def _note_large_integers(points: FloatArray, encoding: Encoding) -> list[str]:
-    """A sentence that names the columns of integers that double precision may have rounded."""
-    largest = np.maximum(points.max(axis=0), -points.min(axis=0))
-    large = np.flatnonzero((largest > _EXACT) & (largest < _BEYOND_INTEGERS))
-    rounded = [encoding.feature_names[column] for column in large if np.all(points[:, column] % 1 == 0)]
-    if not rounded:
-        return []
-    return [
-        f"These columns have integers above 2**53, which are rounded to double precision: {listed(rounded)}. Subtract "
-        "a common offset from them, or add them to " + setting("categorical") + " if they are codes."
-    ]
-
-
-def note_left_out(lacking: NDArray[np.bool_], noun: str, what: str) -> str:
-    """A sentence that says how many of the rows were left out."""
-    count = int(lacking.sum())
-    verb, subject = ("was", "it lacks") if count == 1 else ("were", "they lack")
-    return f"{count:,} of {len(lacking):,} {noun} {verb} left out: {subject} {what}."
+    return (f"These columns have a single category, so they give no feature: {listed(constant)}.",) if constant else ()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -317,12 +301,11 @@ class RawPoints:
         """The rows among the points, (n, k), of the ids in k columns."""
         found = self._places_of_numbers(columns)
         if found is None:
-            own = self.identity.values
-            (codes, *places), _ = arrow.codes_of_ids(own, *columns)
+            (codes, *places), _ = codes_of_ids(self.identity.values, *columns)
             self.refuse_repeated(codes)
-            if place.first and arrow.are_among(names, own):  # only text files may lack names
+            if place.first_row and self._are_ids(names):  # only text files may lack names
                 raise TableError(
-                    f"{place.path}: row {place.first - 1} must name the columns; it has the ids "
+                    f"{place.path}: row {place.first_row - 1} must name the columns; it has the ids "
                     f"{' and '.join(map(quote, names))}. Add a row of column names at the top."
                 )
             found = np.stack(places, axis=1)
@@ -331,7 +314,7 @@ class RawPoints:
         if not len(unknown):
             return found
         row, side = divmod(int(unknown[0]), len(names))
-        name = arrow.id_texts(columns[side].take(np.array([row])))[0]
+        name = id_texts(columns[side].take(np.array([row])))[0]
         what = f"the rows of {self.place.path}" if self.are_judged else "the points"
         called = "numbered from 0" if self.id_name is None else f"in column {quote(self.id_name)}"
         examples = self.identity.take(slice(3)).texts
@@ -341,12 +324,16 @@ class RawPoints:
             f"{self.place.path} are {called}, such as {listed(examples)}. " + remedy
         )
 
+    def _are_ids(self, names: tuple[str, ...]) -> bool:
+        own = in_arrow(self.identity.values).cast(pa.string()).combine_chunks()
+        return bool(pc.all(pc.is_in(string_array(names), value_set=own)).as_py())
+
     def _places_of_numbers(self, columns: list[Any]) -> NDArray[Any] | None:
         """The places among row numbers of ids that are integers, of which only the range is checked; else None."""
-        n, numbers = len(self.identity.values), [arrow.numbers_of_ids(column) for column in columns]
+        n, numbers = len(self.identity.values), [numbers_of_ids(column) for column in columns]
         if self.id_name is not None or any(column is None for column in numbers):
             return None
-        first = self.place.first
+        first = self.place.first_row
         places = np.empty((len(columns[0]), len(columns)), dtype=np.int32 if n <= MOST_INT32 else np.int64)
         for side, column in enumerate(numbers):
             np.subtract(column, first, out=places[:, side], dtype=np.int64, casting="unsafe")
@@ -372,7 +359,7 @@ class RawPoints:
 def numbered_points(n: int) -> RawPoints:
     """Points in memory, whose ids are their row numbers."""
     place = Place("points", first_row=0)
-    return RawPoints(place, None, arrow.row_numbers(place, n), {})
+    return RawPoints(place, None, Ids.of_rows(place, n), {})
 
 
 def read_raw_points(
@@ -387,16 +374,16 @@ def read_raw_points(
     source = Source(points=path, id=id, na_values=tuple(na_values), decimal=decimal)
     points = _read_raw(source, Features(categorical=as_text))
     if points.id_name is not None:
-        points.refuse_repeated(arrow.codes_of_ids(points.identity.values)[0][0])
+        points.refuse_repeated(codes_of_ids(points.identity.values)[0][0])
     return points
 
 
-def _read_raw(source: Source, features: Features, *, needs_ids: bool = True) -> RawPoints:
-    """Read the features of points and their ids, which are row numbers where there are none and they are not needed."""
+def _read_raw(source: Source, features: Features) -> RawPoints:
+    """Read the features of points and their ids, which are row numbers in arrays without any."""
     assert source.points is not None
     file = source.open(source.points)
-    id_name = find_id(file, source.id, features.needed)
-    if id_name is None and file.first_column_may_be_ids and needs_ids:
+    id_name, notes = find_id(file, source.id, features.needed)
+    if id_name is None and file.first_column_may_be_ids:
         raise TableError(
             f"{file.path} has no column called 'id', and its first column, {quote(file.names[0])}, is a feature of "
             "the model. Set " + setting("id") + " to the column of ids."
@@ -404,12 +391,10 @@ def _read_raw(source: Source, features: Features, *, needs_ids: bool = True) -> 
     names = features.names_among(file.names, {"id": id_name}, file.place)
     if id_name is None:
         columns = file.read(names, features.text_names)
-        return RawPoints(file.place, None, arrow.row_numbers(file.place, len(columns[names[0]])), columns)
+        return RawPoints(file.place, None, Ids.of_rows(file.place, len(columns[names[0]])), columns)
     columns = file.read([*names, id_name], features.text_names, [id_name])
     ids = columns.pop(id_name)
-    arrow.check_ids(ids, id_name, file.place, "id")
-    is_guess = source.id is None and id_name.lower() != "id"
-    notes = (f"The ids of {file.path} are taken from its first column, {quote(id_name)}.",) if is_guess else ()
+    check_ids(ids, id_name, file.place, "id")
     return RawPoints(file.place, id_name, Ids(ids, np.arange(len(ids))), columns, notes)
 
 
@@ -417,7 +402,7 @@ def _read_raw(source: Source, features: Features, *, needs_ids: bool = True) -> 
 # Judgements in a file of their own, with any number of them for a pair, as crowdsourcing platforms give them.
 
 
-class _JoinedFile:
+class _JoinedFile(TableFile):
     """A file with a row for each judgement: what the judgement has, and what the pair has that it is about.
 
     Parameters
@@ -427,18 +412,25 @@ class _JoinedFile:
     """
 
     def __init__(self, pairs: TableFile, judgements: TableFile) -> None:
-        self._pairs, self._judgements, self._key = pairs, judgements, _common(pairs, judgements)
-        self.path = f"{judgements.path} joined with {pairs.path}"
-        self.place = replace(judgements.place, path=self.path, first_row=judgements.place.first)
+        super().__init__(
+            replace(judgements.place, path=f"{judgements.path} joined with {pairs.path}"), judgements.missing
+        )
+        shared = [name for name in judgements.names if name in pairs.names]
+        usual = [name for name in shared if name.lower() in ROW_NAMES]
+        if not usual and len(shared) != 1:
+            raise TableError(
+                f"{judgements.path} and {pairs.path} must have a column in common that names what was judged, such as "
+                f"'task'; got {listed(judgements.names)} and {listed(pairs.names)}. Give it the same name in both."
+            )
+        self._pairs, self._judgements, self._key = pairs, judgements, (usual or shared)[0]
         self.first_column_may_be_ids = pairs.first_column_may_be_ids
         own = [name for name in judgements.names if name != self._key]
         self.names = [*(name for name in pairs.names if name not in own), *own]
 
     def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
         own = [name for name in only if name in self._judgements.names and name != self._key]
-        found = self._judgements.read(own, as_text, as_ids) if own else {}
-        of_pairs = [name for name in only if name not in own]
-        columns = self._pairs.read(of_pairs, as_text, as_ids) if of_pairs else {}
+        columns = self._pairs.read([name for name in only if name not in own], as_text, as_ids)
+        found = self._judgements.read(own, as_text, as_ids)
         return found | {name: column.take(self._positions) for name, column in columns.items()}
 
     @cached_property
@@ -446,22 +438,10 @@ class _JoinedFile:
         """The row of the pair that each judgement is about."""
         own, named = (file.read([self._key], (), [self._key])[self._key] for file in (self._pairs, self._judgements))
         for file, column in ((self._pairs, own), (self._judgements, named)):
-            arrow.check_ids(column, self._key, file.place, None)
+            check_ids(column, self._key, file.place, None)
         rows = RawPoints(self._pairs.place, self._key, Ids(own, np.arange(len(own))), {}, are_judged=True)
         remedy = "Add them there, or leave those judgements out."
         return rows.positions([named], (self._key,), self._judgements.place, remedy)[:, 0]
-
-
-def _common(pairs: TableFile, judgements: TableFile) -> str:
-    """The column by which both files are joined."""
-    shared = [name for name in judgements.names if name in pairs.names]
-    usual = [name for name in shared if name.lower() in ROW_NAMES]
-    if usual or len(shared) == 1:
-        return (usual or shared)[0]
-    raise TableError(
-        f"{judgements.path} and {pairs.path} must have a column in common that names what was judged, such as 'task'; "
-        f"got {listed(judgements.names)} and {listed(pairs.names)}. Give it the same name in both."
-    )
 
 
 def _open_judged(source: Source, *, labelled: bool) -> TableFile:
@@ -486,16 +466,12 @@ def read_rows(source: Source, features: Features, *, labelled: bool) -> PairTabl
             mixed = [side[stem] for stem in differ for side in (left, right)]
             columns |= file.read(mixed, mixed)
     rows = TableRows(file, roles, columns)
-    are_all = len(rows.kept) == rows.n_read
-    values = {name: columns[name] if are_all else columns[name][rows.kept] for name in roles.own}
-    data, dropped, encoding = roles.features.encode(*roles.stacked(values, file.place, rows.kept))
-    lacking, shape = roles.of_rows(dropped), (-1,) if roles.sides is None else (-1, 2)
-    if lacking.any() and roles.sides is not None:
-        data = data[np.repeat(~lacking, 2)[~dropped]]
-    index: NDArray[np.int64] = np.arange(len(data)).reshape(shape)
-    rows.leave_out(lacking, "a value")
-    identity = arrow.ids_of_pairs(file.place, columns, roles.id_names, rows.n_read).take(rows.kept)
-    return rows.table(data, index, identity, encoding, [*roles.notes, *_notes_of(encoding, data)])
+    encoding = rows.learn(columns.__getitem__)
+    points, place = rows.stacked(columns.__getitem__)
+    data, _ = encoding.apply(points, name=place)
+    index = np.arange(len(data)).reshape(-1 if roles.sides is None else (-1, 2))
+    identity = Ids.of_columns(file.place, columns, roles.id_names, rows.n_read).take(rows.kept)
+    return rows.table(data, index, identity, encoding, [*roles.notes, *notes_of(encoding)])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -521,9 +497,8 @@ def read_ids(file: TableFile, roles: Roles) -> TableRows:
     The label of a comparison is "1" as given, where its first two points are nearer, and "-1" for the opposite answer.
     """
     columns = file.read(roles.used, roles.texts, roles.id_names)
-    options = ("left", "right") if len(roles.id_names) == 2 else ("compared",) * 4
-    for name, option in zip(roles.id_names, options, strict=False):
-        arrow.check_ids(columns[name], name, file.place, option)
+    for name, option in zip(roles.id_names, roles.id_options, strict=True):
+        check_ids(columns[name], name, file.place, option)
     if roles.label is not None and len(roles.id_names) > 2:
         ids = [columns[name] for name in roles.id_names]
         columns[roles.label] = _signs(columns[roles.label], roles.label, ids, file.place)
@@ -532,13 +507,10 @@ def read_ids(file: TableFile, roles: Roles) -> TableRows:
 
 def find_positions(points: RawPoints, rows: TableRows) -> NDArray[np.int64]:
     """The rows among the points of the ids of rows that are kept."""
-    own = [] if points.id_name is None else [setting("id")]
-    if len(rows.ids) == 2:
-        remedy = joined([*own, setting("left")], ", ") + " and " + setting("right") + " to the id columns."
-    else:
-        remedy = joined([*own, setting("compared")], " and ") + " to the id columns and " + setting("answer")
-        remedy += " to that of the answers."
-    remedy = "Add the points, or set " + remedy
+    options = [*([] if points.id_name is None else ["id"]), *dict.fromkeys(rows.roles.id_options)]
+    *first, last = map(setting, options)
+    settings = joined(first, ", ") + (" and " if first else "") + last
+    remedy = "Add the points, or set " + settings + " to the id columns."
     return points.positions(rows.ids, rows.roles.id_names, rows.place, remedy)
 
 
@@ -547,7 +519,7 @@ def _join(points: RawPoints, tables: list[TableRows], features: Features) -> lis
     positions = [find_positions(points, rows) for rows in tables]
     used = np.zeros(len(points.identity.index), dtype=bool)
     for rows, found in zip(tables, positions, strict=True):
-        if len(rows.ids) > 2:
+        if len(rows.roles.id_names) > 2:
             _refuse_equal_sides(points, rows, found)
         used[found] = True
         if isinstance(rows.file, RecordedFile):  # encoded as on the page, which may ask about any of them
@@ -557,7 +529,8 @@ def _join(points: RawPoints, tables: list[TableRows], features: Features) -> lis
         numbers = np.flatnonzero(used)
         columns = {name: columns.pop(name).take(numbers) for name in list(columns)}  # one at a time, for memory's sake
         place = place.at(numbers)
-    data, dropped, encoding = features.encode(columns, place)
+    encoding = features.learned(columns, place)
+    data, dropped = encoding.apply(columns, name=place)
     where = np.full(len(used), -1)  # the row of each point in the data
     where[np.flatnonzero(used)[~dropped]] = np.arange(len(data))
     found_tables = []
@@ -570,7 +543,7 @@ def _join(points: RawPoints, tables: list[TableRows], features: Features) -> lis
         if isinstance(rows.file, RecordedFile) and found.shape[1] > 2:  # nobody could choose what to ask about
             differ = _leave_out_same(rows, data, found)
             found, places = found[differ], places[differ]
-        notes = [*points.notes, *rows.roles.notes, *_notes_of(encoding, data)]
+        notes = [*points.notes, *rows.roles.notes, *notes_of(encoding)]
         found_tables.append(rows.table(data, found, Ids(points.identity.values, places), encoding, notes))
     return found_tables
 
@@ -595,12 +568,8 @@ def _leave_out_same(rows: TableRows, points: FloatArray, index: NDArray[np.int64
     same = np.zeros(len(index), dtype=bool)
     same[rows_with_same_legs(Tuples(points, index))] = True
     same &= not same.all()  # a learner then refuses them
-    count = int(same.sum())
-    rows.leave_out_with(
-        same,
-        f"{count:,} of {counted(len(same), 'comparison')} {'was' if count == 1 else 'were'} left out: the two "
-        "sides are the same in all columns, or differ by the same, so that no metric can tell which is nearer.",
-    )
+    why = "the two sides are the same in all columns, or differ by the same, so that no metric can tell which is nearer"
+    rows.leave_out_as(same, why)
     return ~same
 
 
@@ -612,26 +581,23 @@ def _signs(answers: NDArray[np.object_], name: str, ids: list[Any], place: Place
     """The answers as "1" for the first two being nearer, and "-1" for the others; None where one is missing."""
     given = distinct(answers)
     plain = [f"{float(word):g}" if is_number(word) else word.lower() for word in given]
-    codes = codes_of(answers, given)
+    codes = text_codes(answers, given)
     for words in _WORDS:
         if set(plain) <= set(words):
             return np.array([*("1" if word == words[0] else "-1" for word in plain), None], dtype=object)[codes]
     are_ids = len(ids) == 3
-    near, far = (arrow.id_texts(column) == answers if are_ids else codes < 0 for column in ids[1:3])
+    near, far = (id_texts(column) == answers if are_ids else codes < 0 for column in ids[1:3])
     is_known = near | far | (codes < 0)
     if is_known.all():
         return np.array(["-1", "1", None], dtype=object)[np.where(codes < 0, 2, near)]
-    is_word = np.isin(plain, np.ravel(_WORDS))[codes]
-    wrong = ~is_known & ~is_word  # none, where words of several kinds are used
-    first = int(np.argmax(wrong))
-    got, where = (quote(answers[first]), f", {place.row(first)}") if wrong.any() else (listed(given), "")
     one, other = "the first two points are nearer to each other", "the last two"
     if are_ids:
         one, other = "the first point is nearer to the second", "to the third"
     remedy = "Translate the answers, or set " + setting("answer") + " to another column."
     raise TableError(
         f"{place.path}: answers must be 1 ({one}) and -1 ({other}), left and right, first and second, true and false"
-        f"{', or the id of the nearer point' if are_ids else ''}; got {got} in column {quote(name)}{where}. " + remedy
+        f"{', or the id of the nearer point' if are_ids else ''}; got {listed(distinct(answers[~is_known]))} in column "
+        f"{quote(name)}. " + remedy
     )
 
 
@@ -724,7 +690,7 @@ def read_pairs(
         Whether to read labels and weights.
     columns, drop, categorical, ordinal
         As for `Encoding.learn`, to learn one.  Columns of two sides are called by what their
-        names have in common, or by either name.
+        names have in common.
     missing, unseen : str, optional
         As for `Encoding.learn`; with an `encoding` they replace its own.
 
@@ -753,7 +719,7 @@ def read_pairs(
     source, features = _as_recorded(source, features)
     are_ids = source.points is not None and (source.pairs is not None or source.comparisons is not None)
     table = (read_id_pairs if are_ids else read_rows)(source, features, labelled=labelled)
-    arrow.release_memory()
+    release_memory()  # that of the ids
     return table
 
 
@@ -790,17 +756,7 @@ def read_points(
     source = source_or_path if isinstance(source_or_path, Source) else Source(points=source_or_path)
     if source.points is None:
         raise ValueError("a source of points to map must have a file of points; got none.")
-    features = Features(encoding)
-    points = _read_raw(replace(source, id=id or source.id), features, needs_ids=False)
-    data, dropped, _ = features.encode(points.columns, points.place)
-    notes = [*points.notes, *([note_left_out(dropped, "points", "a value")] if dropped.any() else [])]
-    return PairTable(
-        points=data,
-        index=np.arange(len(data)),
-        labels=None,
-        identity=points.identity.take(~dropped),
-        weights=None,
-        encoding=encoding,
-        notes=tuple(notes),
-        id_names=(points.id_name or "row",),
-    )
+    id_name, notes = find_id(source.open(source.points), id or source.id, encoding.column_names)
+    source = replace(source, pairs=None, comparisons=None, judgements=None, id=id_name)
+    table = read_rows(source, Features(encoding), labelled=False)
+    return replace(table, notes=(*notes, *table.notes))

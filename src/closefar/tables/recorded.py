@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.errors import TableError, UnreadableError, counted, listed
+from closefar.tables.errors import TableError, UnreadableError, counted, listed, note_left_out
 from closefar.tables.inputs import Input
 from closefar.tables.values import to_text
 
@@ -105,20 +105,10 @@ CREATE VIEW answers AS
 
 def create_recorded(connection: sqlite3.Connection) -> None:
     """Make the tables of an empty database, inside the transaction that is open."""
-    for statement in _statements(_SCHEMA):
+    for statement in _SCHEMA.split(";\n"):  # one at a time: executescript would end the transaction
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {_VERSION}")
-
-
-def _statements(script: str) -> Iterator[str]:
-    """The statements of a script, one at a time: executescript would end the transaction."""
-    statement = ""
-    for line in script.splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
 
 
 def check_recorded(connection: sqlite3.Connection, name: str) -> bool:
@@ -156,27 +146,16 @@ def is_recorded(path: str | os.PathLike[str]) -> bool:
 
 def _connect_to_read(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """Connect to a database that is only read: also where nothing may be written, if no other program has it open."""
-    place = Path(os.path.realpath(path))
-    if os.access(place, os.W_OK) and os.access(place.parent, os.W_OK):
-        modes = ["mode=rw"]  # a connection that may not write would leave the files of the log behind
-    else:
-        log = Path(f"{place}-wal")
-        modes = ["mode=ro", *([] if log.exists() and log.stat().st_size else ["mode=ro&immutable=1"])]
-    for mode in modes:
-        connection = sqlite3.connect(
-            f"{place.as_uri()}?{mode}", uri=True, isolation_level=None, timeout=_WRITER_SECONDS, check_same_thread=False
-        )
-        try:
-            connection.execute("PRAGMA query_only = ON")
-            connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("PRAGMA schema_version").fetchone()
-        except sqlite3.Error:
-            connection.close()
-            if mode == modes[-1]:
-                raise
-        else:
-            break
-    return connection
+    place, mode = Path(os.path.realpath(path)), "rw"  # one that may not write would leave the files of the log behind
+    if not (os.access(place, os.W_OK) and os.access(place.parent, os.W_OK)):
+        mode = "ro" if os.path.exists(f"{place}-wal") else "ro&immutable=1"  # without a log, nobody writes
+    return sqlite3.connect(
+        f"{place.as_uri()}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        timeout=_WRITER_SECONDS,
+        check_same_thread=False,
+    )
 
 
 @contextmanager
@@ -257,6 +236,11 @@ class RecordedAnswers:
     def __len__(self) -> int:
         return len(self.question)
 
+    @property
+    def things(self) -> NDArray[np.int64]:
+        """The rows of the points of each question, (n, 2) or (n, 3)."""
+        return np.column_stack([self.first, self.second, *([] if self.third is None else [self.third])])
+
 
 def read_recorded(path: str | os.PathLike[str]) -> RecordedAnswers:
     """Read the live answers of a file of judgements, also while a server writes to it.
@@ -275,11 +259,13 @@ def read_recorded(path: str | os.PathLike[str]) -> RecordedAnswers:
     if source.is_stream or os.path.isdir(source):
         raise UnreadableError(f"{source.name}: a SQLite database can't be read from a pipe or folder. Give a file.")
     with readable(source.name), closing(_connect_to_read(source)) as connection:
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
         if not check_recorded(connection, source.name):
             raise TableError(f"{source.name} has no judgements yet: it is empty. Judge something first.")
         connection.execute("BEGIN")  # so that all is as at this moment
-        answers = "SELECT *, first_answer AS original FROM answers"
-        rows = connection.execute(f"SELECT {', '.join(_KINDS)} FROM ({answers})").fetchall()
+        columns = ", ".join("first_answer" if name == "original" else name for name in _KINDS)
+        rows = connection.execute(f"SELECT {columns} FROM answers").fetchall()
         ids = connection.execute("SELECT row, id FROM points ORDER BY row").fetchall()
         about = dict(connection.execute("SELECT key, value FROM about").fetchall())
         (n_events,) = connection.execute("SELECT count(*) FROM events").fetchone()
@@ -320,11 +306,10 @@ def recorded_columns(answers: RecordedAnswers, *, keeps_unsure: bool = False) ->
         Whether to keep answers of "can't say", with None as their label.
     """
     kept = np.ones(len(answers), dtype=bool) if keeps_unsure else answers.answer != np.array(None)
-    things = [answers.first, answers.second, *([] if answers.third is None else [answers.third])]
     names = _PAIRS if answers.third is None else _TRIPLETS
     times = np.array([_time(at) for at in answers.at[kept].tolist()], dtype=object)
     return {
-        **dict(zip(names, [*(answers.ids[rows[kept]] for rows in things), answers.answer[kept]], strict=True)),
+        **dict(zip(names, [*answers.ids[answers.things[kept]].T, answers.answer[kept]], strict=True)),
         "annotator": answers.annotator[kept],
         "time": times,
         "chosen": answers.chosen[kept],
@@ -336,8 +321,7 @@ def recorded_columns(answers: RecordedAnswers, *, keeps_unsure: bool = False) ->
 
 def note_unsure(n_unsure: int, n: int) -> list[str]:
     """A sentence that says how many answers of "can't say" were left out, if there are any."""
-    verb = "was" if n_unsure == 1 else "were"
-    return [f"{n_unsure:,} of {counted(n, 'answer')} {verb} left out: can't say."] if n_unsure else []
+    return [note_left_out(n_unsure, n, "answers", "can't say")] if n_unsure else []
 
 
 def _time(at: float) -> str:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from closefar.errors import setting
-from closefar.tables.encoding import Features, chosen_names
+from closefar.tables.encoding import Features
 from closefar.tables.errors import Place, TableError, listed, quote, refuse_unknown
-from closefar.tables.files import RecordedFile, TableFile, open_table
+from closefar.tables.files import RecordedFile, open_table
 from closefar.tables.inputs import STANDARD_INPUT, Input
-from closefar.tables.values import to_text
+from closefar.tables.values import TableFile, to_text
 
 _LABEL_NAMES = ("label", "labels")
 _ANSWER_NAMES = ("answer", "answers", "response", "choice", *_LABEL_NAMES)
@@ -27,7 +28,6 @@ ROW_NAMES = (*_ID_NAMES, *_TASK_NAMES)  # what names a row of judgements, and no
 
 _PREFIXES = (("left_", "right_"), ("a_", "b_"), ("x_", "y_"), ("1_", "2_"))
 _SUFFIXES = (("_left", "_right"), ("_a", "_b"), ("_x", "_y"), ("_1", "_2"), (".x", ".y"), ("1", "2"))
-_SEPARATORS = "_.- "
 
 _FILES = ("points", "pairs", "comparisons", "judgements")
 
@@ -99,6 +99,10 @@ class Source:
             raise ValueError("a source must have a file of points, of pairs, or both; got neither.")
         if (self.left is None) != (self.right is None):
             raise ValueError(f"left and right must be given together; got {self.left!r} and {self.right!r}.")
+        sides = self.sides
+        if sides is not None and (len(sides) != 2 or sides[0] == sides[1] or not all(sides)):
+            rule = " must be two different prefixes or suffixes of column names, such as left_ and right_; got "
+            raise TableError(setting("sides") + rule + f"{sides!r}.")
         if self.comparisons is not None and self.points is None:
             raise ValueError(
                 f"comparisons are of points by their ids; got comparisons={os.fspath(self.comparisons)!r} without "
@@ -126,20 +130,11 @@ class Source:
         return path
 
 
-class LazyColumns(Mapping[str, NDArray[Any]]):
-    """Columns of which each is read, or made, when it is asked for."""
+class LazyColumns(dict[str, Any]):
+    """Columns by name, each of which is read, or made, when it is asked for: what is stored are functions."""
 
-    def __init__(self, names: Collection[str], read: Callable[[str], NDArray[Any]]) -> None:
-        self._names, self._read = names, read
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._read(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    def __getitem__(self, name: str) -> Any:
+        return super().__getitem__(name)()
 
 
 @dataclass(frozen=True)
@@ -180,6 +175,11 @@ class Roles:
         return "comparisons" if len(self.id_names) > 2 else "pairs"
 
     @property
+    def id_options(self) -> tuple[str, ...]:
+        """The settings that choose the columns of ids."""
+        return {1: ("id",), 2: ("left", "right")}.get(len(self.id_names), ("compared",) * len(self.id_names))
+
+    @property
     def texts(self) -> list[str]:
         """The columns of labels, groups and annotators, which are read as they are written."""
         return [name for name in (self.label, self.group, self.annotator) if name is not None]
@@ -201,24 +201,24 @@ class Roles:
         return [*self.own, *self.texts, *self.id_names, *([] if self.weight is None else [self.weight])]
 
     def stacked(
-        self, columns: Mapping[str, NDArray[Any]], place: Place, kept: NDArray[np.int64]
+        self, read: Callable[[str], NDArray[Any]], place: Place, kept: NDArray[np.int64]
     ) -> tuple[Mapping[str, NDArray[Any]], Place]:
-        """The columns of points in these rows of the file, and their place: for pairs, both sides in turn."""
-        if self.sides is None:
-            return columns, place.at(kept)
-        sides, rows = self.sides, (2 * kept[:, None] + np.arange(2)).reshape(-1)
+        """The columns of points in these rows of the file, and their place: for pairs, both sides in turn.
+
+        `read` gives the values that a column of the file has in these rows.
+        """
+        sides = self.sides
+        if sides is None:
+            return LazyColumns({name: partial(read, name) for name in self.names}), place.at(kept)
 
         def both(stem: str) -> NDArray[Any]:
-            left, right = (columns[side[stem]] for side in sides)
+            left, right = (read(side[stem]) for side in sides)
             if left.dtype != right.dtype:
                 left, right = to_text(left), to_text(right)
             return np.stack([left, right], axis=1).reshape(-1)
 
-        return LazyColumns(sides[0], both), replace(place, rows=rows, sides=sides)
-
-    def of_rows(self, of_points: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which rows have a point of which something holds."""
-        return of_points if self.sides is None else np.logical_or(of_points[::2], of_points[1::2])
+        rows = (2 * kept[:, None] + np.arange(2)).reshape(-1)
+        return LazyColumns({stem: partial(both, stem) for stem in self.names}), replace(place, rows=rows, sides=sides)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -249,35 +249,34 @@ def _require_label(file: TableFile, label: str | None) -> str:
     return label
 
 
-def _find_judgement(
+def _find_judged(
     file: TableFile, source: Source, *, labelled: bool, needs_label: bool = False
-) -> tuple[str | None, str | None, str | None]:
-    """The columns of labels, weights and groups."""
+) -> tuple[str | None, str | None, str | None, str | None]:
+    """The columns of labels, weights, groups and annotators, of which the last may be wanted or not."""
     label = find_label(file, source, labelled=labelled)
-    label = _require_label(file, label) if needs_label and labelled else label
-    weight = _find_named(file, source.weight, (), "weight", labelled=labelled)
-    group = _find_named(file, source.group, (), "group", labelled=labelled)
-    _refuse_two_uses(file, ("label", label), ("weight", weight), ("group", group))
-    return label, weight, group
+    label = _require_label(file, label) if needs_label else label
+    weight, group = (
+        _find_named(file, getattr(source, role), (), role, labelled=labelled) for role in ("weight", "group")
+    )
+    annotator = _find_named(file, source.annotator or None, _ANNOTATOR_NAMES, "annotator", labelled=labelled)
+    return label, weight, group, annotator
 
 
-def _find_annotator(
-    file: TableFile, source: Source, *, labelled: bool, others: Sequence[str | None] = ()
-) -> str | None:
-    """The column of annotators that are wanted, another than these."""
-    if source.annotator is False:
-        return None
-    name = _find_named(file, source.annotator, _ANNOTATOR_NAMES, "annotator", labelled=labelled)
-    if name not in others:
-        return name
-    if name == source.annotator:
-        _refuse_two_uses(file, ("another role", name), ("annotator", name))
-    return None
+def _wanted(file: TableFile, source: Source, annotator: str | None, *others: str | None) -> str | None:
+    """The column of annotators if they are wanted, another than these."""
+    if annotator is not None and annotator == source.annotator and annotator in others:
+        _refuse_two_uses(file, ("another role", annotator), ("annotator", annotator))
+    return None if source.annotator is False or annotator in others else annotator
 
 
-def _find_annotator_like(file: TableFile, source: Source) -> str | None:
-    """The column that holds annotators, whether they are wanted or not: it has no ids of points, and no features."""
-    return _find_named(file, source.annotator or None, _ANNOTATOR_NAMES, "annotator", labelled=False)
+def _checked(file: TableFile, roles: Roles, *, labelled: bool) -> Roles:
+    """These roles, which different columns must have, without those of labels and annotators if they are not wanted."""
+    if not labelled:
+        roles = replace(roles, label=None, annotator=None)
+    judged = ("answer" if roles.noun == "comparisons" else "label", roles.label), ("weight", roles.weight)
+    _refuse_two_uses(file, *zip(roles.id_options, roles.id_names, strict=True), *judged)
+    _refuse_two_uses(file, *judged, ("group", roles.group))
+    return roles
 
 
 def _find_own_id(file: TableFile, given: str | None) -> str | None:
@@ -285,12 +284,12 @@ def _find_own_id(file: TableFile, given: str | None) -> str | None:
     return _find_named(file, given, _ID_NAMES, "id")
 
 
-def find_id(file: TableFile, given: str | None, needed: Sequence[str] | None) -> str | None:
-    """The id column of points: the given one, one called "id", or the first; None means row numbers."""
-    found = _find_own_id(file, given)
-    if found is not None or not file.first_column_may_be_ids:
-        return found
-    return None if file.names[0] in (needed or ()) else file.names[0]
+def find_id(file: TableFile, given: str | None, needed: Sequence[str] | None) -> tuple[str | None, tuple[str, ...]]:
+    """The id column of points: the given one, one called "id", or the first, with a note; None means row numbers."""
+    found, first = _find_own_id(file, given), file.names[0]
+    if found is not None or not file.first_column_may_be_ids or first in (needed or ()):
+        return found, ()
+    return first, (f"The ids of {file.path} are taken from its first column, {quote(first)}.",)
 
 
 def _refuse_two_uses(file: TableFile, *uses: tuple[str, str | None]) -> None:
@@ -319,18 +318,16 @@ def note_ignored(file: TableFile, used: Collection[str | None]) -> tuple[str, ..
 
 def _find_single_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
     """Which columns of a file of single points mean what."""
-    label, weight, group = _find_judgement(file, source, labelled=labelled, needs_label=True)
-    id_name = _find_own_id(file, source.id)
-    others = (label, weight, group, source.group, id_name, *(features.columns or ()), *(features.needed or ()))
-    annotator = _find_annotator(file, source, labelled=labelled, others=others)
-    roles = {"label": label, "weight": weight, "group": source.group, "annotator": annotator, "id": id_name}
+    label, weight, group, annotator = _find_judged(file, source, labelled=labelled, needs_label=labelled)
+    own_id = _find_own_id(file, source.id)
+    others = (label, weight, group, own_id, *(features.columns or ()), *(features.needed or ()))
+    annotator = _wanted(file, source, annotator, *others)
+    taken = {"label": label, "weight": weight, "group": group, "annotator": annotator, "id": own_id}
     if not labelled and features.needed is not None:
-        roles = {"id": id_name}  # a feature of the model may be called "label"
-    names = features.names_among(file.names, roles, file.place)
-    id_names = () if id_name is None else (id_name,)
-    if not labelled:
-        label = annotator = None
-    return Roles(features, names, None, label, weight, group, id_names, annotator=annotator)
+        taken = {"id": own_id}  # a feature of the model may be called "label"
+    names, id_names = features.names_among(file.names, taken, file.place), () if own_id is None else (own_id,)
+    roles = Roles(features, names, None, label, weight, group, id_names, annotator=annotator)
+    return _checked(file, roles, labelled=labelled)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -339,27 +336,22 @@ def _find_single_roles(file: TableFile, source: Source, features: Features, *, l
 
 def find_id_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
     """The columns of the two ids of each pair, and of what else is known of it."""
-    label, weight, group = _find_judgement(file, source, labelled=labelled)
-    likely_annotator = _find_annotator_like(file, source)
-    id_names = _find_ids(file, source, label, likely_annotator)
+    label, weight, group, annotator = _find_judged(file, source, labelled=labelled)
+    id_names = _find_ids(file, source, label, weight, group, annotator)
     if labelled and label is None:
-        known = (*id_names, weight, source.group, likely_annotator)
-        rest = [name for name in file.names if name not in known]
+        rest = [name for name in file.names if name not in (*id_names, weight, group, annotator)]
         label = _require_label(file, rest[0] if len(rest) == 1 else None)
-    wanted, annotator = None, None
-    if labelled:
-        wanted = label
-        annotator = _find_annotator(file, source, labelled=True, others=(*id_names, label, weight, group))
-    _refuse_two_uses(file, ("left", id_names[0]), ("right", id_names[1]), ("label", wanted), ("weight", weight))
-    notes = note_ignored(file, {*id_names, label, weight, source.weight, source.group, likely_annotator})
-    return Roles(features, [], None, wanted, weight, group, id_names, notes, annotator)
+    notes = note_ignored(file, {*id_names, label, weight, group, annotator})
+    annotator = _wanted(file, source, annotator, *id_names, label, weight, group)
+    roles = Roles(features, [], None, label, weight, group, id_names, notes, annotator)
+    return _checked(file, roles, labelled=labelled)
 
 
-def _find_ids(file: TableFile, source: Source, label: str | None, annotator: str | None) -> tuple[str, ...]:
-    """The two id columns of a table of pairs."""
-    candidates = [name for name in file.names if name not in (label, source.weight, source.group)]
+def _find_ids(file: TableFile, source: Source, *others: str | None) -> tuple[str, ...]:
+    """The two id columns of a table of pairs; the last of the others may be that of annotators."""
+    candidates = [name for name in file.names if name not in others[:-1]]
     if source.annotator or len(candidates) > 2:
-        candidates = [name for name in candidates if name != annotator]
+        candidates = [name for name in candidates if name != others[-1]]
     given = None if source.left is None or source.right is None else (source.left, source.right)
     found = _given_or_likely(file, given, candidates, ("left", "right"), 2)
     if len(found) < 2:
@@ -384,34 +376,20 @@ def _given_or_likely(
 def find_comparison_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
     """The columns of the three or four ids of each comparison, and of its answer; its annotator has no use."""
     answer = _find_named(file, source.answer, _ANSWER_NAMES, "answer", labelled=labelled)
-    annotator = _find_annotator_like(file, source)
     is_alone = labelled and source.pairs is None  # beside pairs, weights and groups may be theirs alone
-    _, weight, group = _find_judgement(file, replace(source, label=answer), labelled=is_alone)
+    _, weight, group, annotator = _find_judged(file, replace(source, label=answer), labelled=is_alone)
     others = (answer, weight, group, annotator)
-    id_names = _find_compared(file, source, others)
-    compared = [("compared", name) for name in id_names]
-    _refuse_two_uses(file, *compared, ("answer", answer), ("weight", weight), ("group", group))
-    notes = note_ignored(file, {*id_names, *others})
-    if labelled and annotator is not None and source.annotator is not False:
-        notes += (
-            f"The annotators of comparisons, in column {quote(annotator)} of {file.path}, are not used: a comparison "
-            "has no threshold that one of them could set higher than another.",
-        )
-    return Roles(features, [], None, answer if labelled else None, weight, group, id_names, notes)
-
-
-def _find_compared(file: TableFile, source: Source, others: Sequence[str | None]) -> tuple[str, ...]:
-    """The three or four id columns of a table of comparisons."""
     candidates = [name for name in file.names if name not in others]
     usual = _COMPARED_NAMES if len(candidates) > 4 else ()
-    found = _given_or_likely(file, source.compared, candidates, usual, 3)
-    if len(found) not in (3, 4):
+    id_names = _given_or_likely(file, source.compared, candidates, usual, 3)
+    if len(id_names) not in (3, 4):
         remedy = setting("compared") + " to the id columns, and " + setting("answer") + " to that of the answers."
         raise TableError(
-            f"{file.path} must have three or four id columns beside the answer; got {len(found)}: "
-            f"{listed(found)}. Set " + remedy
+            f"{file.path} must have three or four id columns beside the answer; got {len(id_names)}: "
+            f"{listed(id_names)}. Set " + remedy
         )
-    return found
+    notes = note_ignored(file, {*id_names, answer, weight, group})
+    return _checked(file, Roles(features, [], None, answer, weight, group, id_names, notes), labelled=labelled)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -440,8 +418,7 @@ def has_two_sides(file: TableFile, source: Source, features: Features) -> bool:
     """Whether a file has the columns of two sides; names that end with 1 and 2 are features unless all columns pair."""
     if source.sides is not None or source.left is not None:
         return True
-    taken = {find_label(file, source, labelled=False), _find_annotator_like(file, source)}
-    taken |= {source.label, source.weight, source.group, source.id}
+    taken = {*_find_judged(file, source, labelled=False), source.id}
     names = [name for name in file.names if name not in taken and name not in features.drop and name.lower() != "id"]
     found = _find_sides(names, None, features.needed)
     is_counted = any(mark.strip("_.") in ("1", "2") for mark in found.marks)
@@ -464,10 +441,6 @@ def _candidate_sides(names: Sequence[str], given: tuple[str, str] | None) -> Ite
         # a_1, a_2 and a_3 are three features, not two sides.
         if "1" in marks[0] and not given and _stems(names, marks[0].replace("1", "3"), is_prefix, exact=False):
             left, right = {}, {}
-        joints = {stem[0] if is_prefix else stem[-1] for stem in (*left, *right)}
-        if len(joints) == 1 and joints <= set(_SEPARATORS) and min(map(len, (*left, *right))) > 1:
-            part = slice(1, None) if is_prefix else slice(None, -1)  # the separator of "left" + "_age"
-            left, right = ({stem[part]: name for stem, name in side.items()} for side in (left, right))
         yield _Sides(left, right, marks)
 
 
@@ -482,13 +455,9 @@ def _stems(names: Sequence[str], mark: str, is_prefix: bool, *, exact: bool) -> 
 
 def _find_side_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
     """Which columns of a file of pairs, with both points side by side, mean what."""
-    label, weight, group = _find_judgement(file, source, labelled=labelled, needs_label=True)
-    others = (label, weight, group, source.weight, source.group, source.id, source.left, source.right)
-    annotator = _find_annotator(file, source, labelled=labelled, others=others)
-    taken = {*others, _find_annotator_like(file, source)}
-    if source.sides is not None and (source.sides[0] == source.sides[1] or not all(source.sides)):
-        rule = " must be two different prefixes or suffixes of column names; got "
-        raise TableError(setting("sides") + rule + listed(source.sides) + ".")
+    label, weight, group, annotator = _find_judged(file, source, labelled=labelled, needs_label=labelled)
+    others = (label, weight, group, source.id, source.left, source.right)
+    taken, annotator = {*others, annotator}, _wanted(file, source, annotator, *others)
     names = [name for name in file.names if name not in taken]
     sides = _find_sides(names, source.sides, features.needed)
     if not sides.shared:
@@ -499,14 +468,12 @@ def _find_side_roles(file: TableFile, source: Source, features: Features, *, lab
             f"{file.path} has no columns of two sides, {sought}. Its columns are {listed(names)}. Set " + remedy
         )
     id_names = _ids_of_sides(file, source, sides, features.needed)
-    features, names = _features_of_sides(file, sides, features, id_names)
+    names = _features_of_sides(file, sides, features, id_names)
     left, right = ({name: side[name] for name in names} for side in (sides.left, sides.right))
-    if not labelled:
-        label = annotator = None
     roles = Roles(features, names, (left, right), label, weight, group, id_names, annotator=annotator)
-    stems = sides.stems
-    unwanted = [name for name in file.names if stems.get(name, name) in features.drop]
-    return replace(roles, notes=note_ignored(file, {*roles.used, *taken, *unwanted}))
+    unwanted = [name for name in file.names if not {name, sides.stems.get(name)}.isdisjoint(features.drop)]
+    notes = note_ignored(file, {*roles.used, *taken, *unwanted})
+    return _checked(file, replace(roles, notes=notes), labelled=labelled)
 
 
 def _ids_of_sides(file: TableFile, source: Source, sides: _Sides, needed: Sequence[str] | None) -> tuple[str, ...]:
@@ -520,26 +487,21 @@ def _ids_of_sides(file: TableFile, source: Source, sides: _Sides, needed: Sequen
     return () if own is None else (own,)
 
 
-def _features_of_sides(
-    file: TableFile, sides: _Sides, features: Features, id_names: tuple[str, ...]
-) -> tuple[Features, list[str]]:
-    """What both sides have in common and is a feature; columns may be called by that, or by their own names."""
-    refuse_unknown(file.path, features.drop, [*file.names, *sides.shared], "which was to be left out")
+def _features_of_sides(file: TableFile, sides: _Sides, features: Features, id_names: tuple[str, ...]) -> list[str]:
+    """What both sides have in common and is a feature; columns of one side are left out by their own names."""
     stems, shared = sides.stems, sides.shared
-    features = features.renamed(stems)
+    single = [name for name in file.names if stems.get(name) not in shared]
+    refuse_unknown(file.path, features.drop, [*shared, *single], "which was to be left out")
     unused = {*features.drop, *(stems.get(name, name) for name in id_names)}
     found = [stem for stem in shared if stem not in unused]
-    if features.needed is not None:
-        refuse_unknown(file.path, features.needed, found, "which the model was trained on, on both sides")
-        return features, list(features.needed)
-    alone = [name for name, stem in stems.items() if stem not in {*shared, *features.drop}]
-    if alone:
+    alone = [name for name, stem in stems.items() if stem not in shared and name not in features.drop]
+    if alone and features.needed is None:
         remedy = setting("drop") + ", or set " + setting("sides") + " to the prefixes or suffixes of the two sides."
         raise TableError(
             f"{file.path}: both sides, {sides.marks[0]!r} and {sides.marks[1]!r}, must have the same columns; only one "
             f"side has {listed(alone)}. Add them to " + remedy
         )
-    return features, chosen_names(found, file.place, features.columns, (), features.text_names)
+    return replace(features, drop=()).names_among(found, {}, file.place, ", on both sides")
 
 
 def find_row_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:

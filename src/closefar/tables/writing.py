@@ -7,6 +7,7 @@ import gzip
 import io
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.tables.errors import TableError
+from closefar.tables.values import pa, pq
 
 Columns = Mapping[str, NDArray[Any]]
 Blocks = Iterable[Columns]
@@ -52,20 +54,12 @@ def _gzipped_csv(blocks: Blocks, file: IO[bytes]) -> None:
 
 
 def _parquet(blocks: Blocks, file: IO[bytes]) -> None:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise ImportError("Writing Parquet needs pyarrow: run pip install 'closefar[parquet]'.") from error
-    writer: Any = None
-    try:
+    with ExitStack() as stack:
+        writer: Any = None
         for columns in blocks:
             table = pa.table({name: pa.array(values) for name, values in columns.items()})
-            writer = writer or pq.ParquetWriter(file, table.schema)
+            writer = writer or stack.enter_context(pq.ParquetWriter(file, table.schema))
             writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 def _npz(blocks: Blocks, file: IO[bytes]) -> None:
