@@ -330,17 +330,11 @@ def test_flips_have_the_rate_given(kind):
     assert_share(data.is_flipped, 0.12)
 
 
-def test_flips_of_two_sides_and_of_annotators():
+def test_flips_of_two_sides():
     data = make_judgements(N, 3, noise=None, flip_rate=(0.15, 0.03), random_state=11)
     close = data.true_labels == -1
     assert_share(data.is_flipped[close], 0.15)
     assert_share(data.is_flipped[~close], 0.03)
-    rates = [0.0, 0.1, 0.4]
-    data = make_judgements(N, 3, noise=None, n_annotators=3, annotator_flip_rates=rates, random_state=11)
-    np.testing.assert_array_equal(data.panel.flip_rates, rates)
-    for each, rate in enumerate(rates[1:], 1):
-        assert_share(data.is_flipped[data.panel.who == each], rate)
-    assert not data.is_flipped[data.panel.who == 0].any()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -376,11 +370,6 @@ def test_same_seed_gives_the_same_judgements(kind):
         ({"n_annotators": 3, "kind": "triplets"}, "annotators judge pairs or levels; got kind='triplets'"),
         ({"n_annotators": 3, "n_random_annotators": 4}, "from 0 to n_annotators = 3; got 4"),
         ({"n_annotators": 3, "strictness_spread": -1.0}, "strictness_spread must be a finite number >= 0"),
-        (
-            {"n_annotators": 3, "annotator_flip_rates": [0.1, 0.2]},
-            "annotator_flip_rates must be 3 numbers from 0 to 0.5",
-        ),
-        ({"n_annotators": 2, "annotator_flip_rates": [0.1, 0.2], "flip_rate": 0.1}, "replace flip_rate; got both"),
         ({"wrong_share": 0.5}, "wrong_share must be .*below 0.5"),
         ({"noise": "flips"}, "noise must be one of"),
     ],

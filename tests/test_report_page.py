@@ -126,7 +126,9 @@ def test_page_shows_every_part_and_asks_for_nothing(facts: dict[str, Any]) -> No
     assert facts["certificate"]["words"] in text
     for step in facts["next_steps"]:
         assert step["code"] in page.text
-    assert page.tags.count("svg") == 9
+    assert page.tags.count("svg") == 7
+    assert html.count('class="bars whole"') == len(facts["spectrum"]["rows"])
+    assert html.count('class="place"') == len(facts["intervals"]["directions"])
 
 
 def test_only_the_pages_own_script_may_run(facts: dict[str, Any]) -> None:

@@ -53,30 +53,12 @@ class Panel:
 
 
 def _draw_panel(
-    who: IndexArray,
-    n_annotators: int,
-    spread: float,
-    flip_rates: Any,
-    n_random: int,
-    n_levels: int,
-    rng: np.random.Generator,
+    who: IndexArray, n: int, spread: float, rates: FloatArray, n_random: int, most: float, rng: Any
 ) -> Panel:
-    """Draw annotators, those who answer at random among them."""
-    whole = isinstance(n_random, numbers.Integral) and not isinstance(n_random, bool)
-    if not (whole and 0 <= n_random <= n_annotators):
-        raise ValueError(f"n_random_annotators must be from 0 to n_annotators = {n_annotators}; got {n_random!r}.")
-    if not 0 <= spread < np.inf:
-        raise ValueError(f"strictness_spread must be a finite number >= 0; got one that gives a spread of {spread!r}.")
-    strictness = spread * rng.standard_normal(n_annotators)
-    at_random = np.isin(np.arange(n_annotators), rng.choice(n_annotators, n_random, replace=False))
-    rates = np.asarray(flip_rates, dtype=np.float64)
-    most = 1.0 - 1.0 / n_levels
-    if rates.shape not in ((), (1, 2), (n_annotators,)) or not np.all((rates >= 0) & (rates <= most)):
-        raise ValueError(
-            f"annotator_flip_rates must be {n_annotators} numbers from 0 to {most:g}, the rate of random answers; "
-            f"got {flip_rates!r}."
-        )
-    names = np.array([f"A{number:0{len(str(n_annotators))}d}" for number in range(1, n_annotators + 1)])
+    """Draw n annotators; those who answer at random among them have the largest flip rate, `most`."""
+    strictness = spread * rng.standard_normal(n)
+    at_random = np.isin(np.arange(n), rng.choice(n, n_random, replace=False))
+    names = np.array([f"A{number:0{len(str(n))}d}" for number in range(1, n + 1)])
     chance = np.where(at_random[:, None] if rates.ndim == 2 else at_random, most, rates)
     return Panel(names, strictness, chance, at_random, who)
 
@@ -95,18 +77,12 @@ def _assign(n: int, n_repeats: int, n_annotators: int, rng: np.random.Generator)
     return who
 
 
-def _flip_rates(flip_rate: Any, own_rates: Any, kind: str, n_levels: int) -> FloatArray:
-    """Return the share of flipped answers as a number, that of each side as one row, or the annotators'."""
-    if own_rates is not None:
-        if np.any(np.asarray(flip_rate) != 0):
-            raise ValueError(
-                f"annotator_flip_rates replace flip_rate; got both, flip_rate={flip_rate!r}. Leave one out."
-            )
-        return np.asarray(own_rates, dtype=np.float64)
+def _flip_rates(flip_rate: Any, kind: str, most: float) -> FloatArray:
+    """Return the share of flipped answers as a number, or that of close and of far pairs as one row."""
     values = np.asarray(flip_rate, dtype=np.float64)
-    most = 1.0 - 1.0 / n_levels
     is_two = values.shape == (2,) and kind == "pairs"
-    if not ((values.shape == () or is_two) and np.all((values >= 0) & (values <= most)) and values.sum() < 1):
+    is_share = np.all((values >= 0) & (values <= most)) and values.sum() < 1
+    if not (is_share and (values.shape == () or is_two)):
         two = ", or two for close and for far pairs with a sum below 1" if kind == "pairs" else ""
         raise ValueError(f"flip_rate must be a number from 0 to {most:g}{two}; got {flip_rate!r} for {kind}.")
     return values[None] if is_two else values
@@ -191,23 +167,25 @@ def make_pairs(
     >>> data.pairs.shape, data.metric.rank
     ((1000, 2, 3), 3)
     """
-    _check_counts(n_pairs=n_pairs, n_features=n_features, rank=rank or 1)
+    _check_counts(n_pairs=n_pairs)
     if threshold is not None and not np.isfinite(threshold):
         raise ValueError(f"threshold must be a finite number; got {threshold!r}.")
-    rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     _check_noise_level(noise, noise_scale, wrong_share)
-    spread, directions = _draw_shapes(n_features, rank, metric_eigenvalues, covariance_eigenvalues, rng)
-    pairs = rng.standard_normal((n_pairs, 2, n_features)) @ spread.T
-    squared = np.sum(((pairs[:, 0] - pairs[:, 1]) @ directions) ** 2, axis=1)
-    threshold = float(np.median(squared)) if threshold is None else float(threshold)
-    truth = np.where(squared >= threshold, 1, -1)
-    if noise == "flips":
-        share = _WRONG_SHARE if wrong_share is None else float(wrong_share)
-        labels, noise = np.where(rng.uniform(size=n_pairs) < share, -truth, truth), None
-    else:
-        heard, _ = _with_noise(squared, threshold, noise, noise_scale, wrong_share, rng)
-        labels = np.where(heard >= threshold, 1, -1)
-    return LabelledPairs(pairs, labels, truth, Metric.from_factor(directions, threshold, noise or "logistic"))
+    share = (_WRONG_SHARE if wrong_share is None else float(wrong_share)) if noise == "flips" else 0.0
+    data = make_judgements(
+        n_pairs,
+        n_features,
+        thresholds=threshold,
+        rank=rank,
+        metric_eigenvalues=metric_eigenvalues,
+        covariance_eigenvalues=covariance_eigenvalues,
+        noise=None if noise == "flips" else noise,
+        noise_scale=noise_scale,
+        wrong_share=None if noise == "flips" else wrong_share,
+        flip_rate=(share, share),
+        random_state=random_state,
+    )
+    return LabelledPairs(np.asarray(data.tuples), data.labels, data.true_labels, data.metric)
 
 
 def solve_noise_scale(margins: Any, noise: str | Noise, wrong_share: float) -> float:
@@ -230,18 +208,6 @@ def solve_noise_scale(margins: Any, noise: str | Noise, wrong_share: float) -> f
 
     middle = np.log(np.median(size))
     return float(np.exp(brentq(excess, middle - 60.0, middle + 60.0, xtol=1e-12)))
-
-
-def _draw_shapes(
-    n_features: int, rank: int | None, metric_eigenvalues: Any, covariance_eigenvalues: Any, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray]:
-    """Draw factors of the points' covariance and of M*, both randomly oriented."""
-    covariance = _eigenvalues("covariance_eigenvalues", covariance_eigenvalues, n_features, n_features, rng)
-    if np.any(covariance <= 0):
-        raise ValueError(f"covariance_eigenvalues must be > 0; got {covariance}.")
-    spectrum = _eigenvalues("metric_eigenvalues", metric_eigenvalues, n_features, rank, rng)
-    spread = _random_rotation(n_features, rng) * np.sqrt(covariance)
-    return spread, _random_rotation(n_features, rng)[:, : len(spectrum)] * np.sqrt(spectrum)
 
 
 def _check_counts(**counts: Any) -> None:
@@ -376,7 +342,6 @@ def make_judgements(
     flip_rate: Any = 0.0,
     n_annotators: int | None = None,
     strictness_spread: float = 0.0,
-    annotator_flip_rates: Any = None,
     n_random_annotators: int = 0,
     random_state: Any = None,
 ) -> SimulatedJudgements:
@@ -418,10 +383,8 @@ def make_judgements(
         Pairs and levels are judged by this many annotators, who have about equally many judgements.
     strictness_spread : float, default=0.0
         The standard deviation of their strictness, as a share of tau* (for levels: of the median squared distance).
-    annotator_flip_rates : array of shape (n_annotators,), optional
-        A flip rate for each annotator, instead of `flip_rate`.
     n_random_annotators : int, default=0
-        How many of them answer at random.
+        How many of them answer at random; the others have the `flip_rate`.
     random_state : int, RandomState or None
 
     Returns
@@ -438,19 +401,30 @@ def make_judgements(
     ((1000, 2, 3), 3, ['A08', 'A05'])
     """
     _check_counts(n=n, n_features=n_features, n_points=n_points or 1, n_repeats=n_repeats, rank=rank or 1)
-    _check_kind(kind, n_annotators, strictness_spread, annotator_flip_rates, n_random_annotators)
+    _check_kind(kind, n_annotators, strictness_spread, n_random_annotators)
     _check_noise_level(noise, noise_scale, wrong_share)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
-    scatter, directions = _draw_shapes(n_features, rank, metric_eigenvalues, covariance_eigenvalues, rng)
+    covariance = _eigenvalues("covariance_eigenvalues", covariance_eigenvalues, n_features, n_features, rng)
+    if np.any(covariance <= 0):
+        raise ValueError(f"covariance_eigenvalues must be > 0; got {covariance}.")
+    spectrum = _eigenvalues("metric_eigenvalues", metric_eigenvalues, n_features, rank, rng)
+    scatter = _random_rotation(n_features, rng) * np.sqrt(covariance)
+    directions = _random_rotation(n_features, rng)[:, : len(spectrum)] * np.sqrt(spectrum)
     points, index = _draw_tuples(n, _SIZES[kind], n_points, n_repeats, scatter, rng)
-    squared = _squared_distances(points @ directions, index, LEGS.get(_SIZES[kind], ((0, 1),)))
+    legs, projected = LEGS.get(_SIZES[kind], ((0, 1),)), points @ directions
+    squared = np.column_stack([np.sum((projected[index[:, i]] - projected[index[:, j]]) ** 2, axis=1) for i, j in legs])
     latent = squared[:, -1] - squared[:, 0] if kind in _TURNED else squared[:, 0]
     cuts, middle = _thresholds(kind, thresholds, n_levels, latent)
-    heard, scale = _with_noise(latent, middle, noise, noise_scale, wrong_share, rng)
-    rates, panel = _flip_rates(flip_rate, annotator_flip_rates, kind, len(cuts) + 1), None
+    heard, scale = latent, 0.0
+    if noise is not None:
+        model, share = get_noise(noise), _WRONG_SHARE if wrong_share is None else float(wrong_share)
+        scale = solve_noise_scale(latent - middle, model, share) if noise_scale is None else float(noise_scale)
+        heard = latent + scale * model.sample(n, rng)
+    most, panel = 1.0 - 1.0 / (len(cuts) + 1), None
+    rates = _flip_rates(flip_rate, kind, most)
     if n_annotators is not None:
         who, spread = _assign(n, n_repeats, n_annotators, rng), strictness_spread * middle
-        panel = _draw_panel(who, n_annotators, spread, rates, n_random_annotators, len(cuts) + 1, rng)
+        panel = _draw_panel(who, n_annotators, spread, rates, n_random_annotators, most, rng)
         heard, rates = heard - panel.strictness[who], panel.flip_rates[who]
     said = np.searchsorted(cuts, heard, side="right")
     codes = _flipped(said, rates, len(cuts) + 1, rng)
@@ -468,18 +442,21 @@ def make_judgements(
     )
 
 
-def _check_kind(kind: str, n_annotators: Any, spread: float, flip_rates: Any, n_random: Any) -> None:
+def _check_kind(kind: str, n_annotators: Any, spread: float, n_random: Any) -> None:
     if kind not in _SIZES:
         raise ValueError(f"kind must be one of {list(_SIZES)}; got {kind!r}.")
     if n_annotators is None:
-        if spread != 0 or flip_rates is not None or n_random != 0:
-            raise ValueError(
-                "strictness_spread, annotator_flip_rates and n_random_annotators need n_annotators; got None. Set it."
-            )
+        if spread != 0 or n_random != 0:
+            raise ValueError("strictness_spread and n_random_annotators need n_annotators; got None. Set it.")
         return
     if kind in _TURNED:
         raise ValueError(f"annotators judge pairs or levels; got kind={kind!r} and n_annotators={n_annotators!r}.")
     _check_counts(n_annotators=n_annotators)
+    is_whole = isinstance(n_random, numbers.Integral) and not isinstance(n_random, bool)
+    if not (is_whole and 0 <= int(n_random) <= n_annotators):
+        raise ValueError(f"n_random_annotators must be from 0 to n_annotators = {n_annotators}; got {n_random!r}.")
+    if not 0 <= spread < np.inf:
+        raise ValueError(f"strictness_spread must be a finite number >= 0; got {spread!r}.")
 
 
 def _draw_tuples(
@@ -508,12 +485,6 @@ def _different(n: int, size: int, n_points: int, rng: np.random.Generator) -> In
     return index
 
 
-def _squared_distances(projected: FloatArray, index: IndexArray, legs: tuple[tuple[int, int], ...]) -> FloatArray:
-    return np.column_stack(
-        [np.sum((projected[index[:, left]] - projected[index[:, right]]) ** 2, axis=1) for left, right in legs]
-    )
-
-
 def _thresholds(kind: str, given: Any, n_levels: int | None, latent: FloatArray) -> tuple[tuple[float, ...], float]:
     """The thresholds between answers, and the one between close and far; comparisons are answered by the sign."""
     if n_levels is not None and (kind != "levels" or not isinstance(n_levels, numbers.Integral) or n_levels < 2):
@@ -522,40 +493,15 @@ def _thresholds(kind: str, given: Any, n_levels: int | None, latent: FloatArray)
         if given is not None:
             raise ValueError(f"comparisons have no thresholds; got thresholds={given!r}. Leave them out.")
         return (0.0,), 0.0
-    middle = float(np.median(latent))
-    if kind == "pairs":
-        cuts = _checked_thresholds(given, 1) if given is not None else (middle,)
-        return cuts, cuts[0]
+    k = 2 if kind == "pairs" else n_levels
+    cuts = np.quantile(latent, np.arange(1, k or _LEVELS) / (k or _LEVELS))
     if given is not None:
-        return _checked_thresholds(given, None if n_levels is None else n_levels - 1), middle
-    k = n_levels or _LEVELS
-    return tuple(np.quantile(latent, np.arange(1, k) / k).tolist()), middle
-
-
-def _checked_thresholds(given: Any, count: int | None) -> tuple[float, ...]:
-    values = np.atleast_1d(np.asarray(given, dtype=np.float64))
-    increasing = values.ndim == 1 and len(values) > 0 and bool(np.all(np.diff(values) > 0))
-    if not (increasing and np.all(np.isfinite(values)) and count in (None, len(values))):
-        number = "" if count is None else f"{count} "
-        raise ValueError(f"thresholds must be {number}finite, increasing numbers; got {given!r}.")
-    return tuple(values.tolist())
-
-
-def _with_noise(
-    latent: FloatArray,
-    middle: float,
-    noise: str | Noise | None,
-    noise_scale: float | None,
-    wrong_share: float | None,
-    rng: np.random.Generator,
-) -> tuple[FloatArray, float]:
-    """The latent values with noise, and the scale of the noise."""
-    if noise is None:
-        return latent, 0.0
-    model = get_noise(noise)
-    share = _WRONG_SHARE if wrong_share is None else float(wrong_share)
-    scale = solve_noise_scale(latent - middle, model, share) if noise_scale is None else float(noise_scale)
-    return latent + scale * model.sample(len(latent), rng), scale
+        cuts = np.atleast_1d(np.asarray(given, dtype=np.float64))
+        increasing = cuts.ndim == 1 and len(cuts) > 0 and bool(np.all(np.diff(cuts) > 0) and np.all(np.isfinite(cuts)))
+        if not increasing or (k is not None and len(cuts) != k - 1):
+            number = "" if k is None else f"{k - 1} "
+            raise ValueError(f"thresholds must be {number}finite, increasing numbers; got {given!r}.")
+    return tuple(cuts.tolist()), float(cuts[0] if kind == "pairs" else np.median(latent))
 
 
 def _labels(kind: str, codes: IndexArray) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ creates a new figure.  None of them shows a figure or changes matplotlib's setti
 from __future__ import annotations
 
 import numbers
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,9 @@ import numpy as np
 from closefar import model
 from closefar import plot_style as style
 from closefar.arrays import BoolArray, FloatArray, to_numpy
-from closefar.fitting import AnnotatorVerdict, Fit, Fitted, Scores, score
+from closefar.fitting import AnnotatorVerdict, Fit, Fitted, score
 from closefar.judgements import Kind, check_pairs
-from closefar.model import ZERO, Directions, Metric, ScoredLevels
+from closefar.model import ZERO, Directions, Metric, Scores
 from closefar.questions import NoiseCheck, TruncationPath, calibrate, check_noise_model, sides_of, truncation_of
 
 __all__ = ["annotators", "calibration", "convergence", "embedding", "loadings", "margins", "noise_check", "spectrum"]
@@ -46,14 +47,14 @@ def check_count(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a whole number >= 1; got {value!r}.")
 
 
+def _counted(scored: Scores, X: Any) -> str:
+    """The number of pairs, which are the training pairs if none were given."""
+    return f"{len(scored):,} {'training ' if X is None else ''}{scored.judgements.kind.noun}s"
+
+
 def scored_by(fit: Fit, X: Any, y: Any, sample_weight: Any) -> Scores:
     """The given pairs, or the training pairs, scored by the fit, without pairs of weight zero."""
     return score(fit, fit.read_or_training(X, y, sample_weight).counted())
-
-
-def description(fit: Fit, scored: Scores, *, are_training: bool) -> str:
-    """The number of pairs, and whether they are the training pairs."""
-    return f"{len(scored):,} {'training ' if are_training else ''}{fit.kind.noun}s"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -110,48 +111,38 @@ def loadings(
     check_count("n_directions", n_directions)
     check_count("n_features", n_features)
     found = metric.directions(scale)
-    spread = _spread(learner_or_metric, metric) if spread is None else np.asarray(spread, dtype=np.float64)
+    if spread is None:
+        spread = np.ones(len(metric.factor))
+        if not isinstance(learner_or_metric, Metric):
+            spread = fit_of(learner_or_metric).statistics.column_scales
+    spread = np.asarray(spread, dtype=np.float64)
     if spread.shape != (len(metric.factor),) or not np.all(np.isfinite(spread) & (spread >= 0)):
         raise ValueError(f"spread must be {len(metric.factor)} finite numbers >= 0; got shape {spread.shape}.")
     if metric.rank == 0:
         return style.show_message(style.axes_or_new(ax), ZERO)
     weights = model.loadings(found.columns[:, :n_directions], spread)
-    order = np.argsort(-np.abs(weights).max(axis=1), kind="stable")[:n_features]
-    rows = np.sort(order)
-    shares, measure = found.shares[: weights.shape[1]], found.measure
-    ax = style.axes_or_new(ax, figsize=(3.4 + 0.75 * max(weights.shape[1], 3), 1.6 + 0.28 * max(len(rows), 4)))
-    _draw_heatmap(ax, weights[rows], [style.shorten(metric.column_names[row]) for row in rows], shares, measure)
-    hidden = len(weights) - len(rows)
-    ax.set_title("Loadings" + (f", the {len(rows)} largest of {len(weights)} features" if hidden else ""))
-    return ax
-
-
-def _spread(learner_or_metric: Metric | Fit | Fitted, metric: Metric) -> FloatArray:
-    if isinstance(learner_or_metric, Metric):
-        return np.ones(len(metric.factor))
-    return np.array(fit_of(learner_or_metric).statistics.column_scales)
-
-
-def _draw_heatmap(ax: Axes, weights: FloatArray, names: list[str], shares: FloatArray, measure: str) -> None:
+    n_all = len(weights)
+    rows = np.sort(np.argsort(-np.abs(weights).max(axis=1), kind="stable")[:n_features])
+    weights = weights[rows]
+    n_shown, k = weights.shape
+    ax = style.axes_or_new(ax, figsize=(3.4 + 0.75 * max(k, 3), 1.6 + 0.28 * max(n_shown, 4)))
     image = ax.imshow(weights, aspect="auto", cmap="RdBu_r", vmin=-1.0, vmax=1.0)
     ax.figure.colorbar(image, ax=ax, label="loading")
-    ax.set_yticks(range(len(names)), names, **style.PLAIN_TEXT)
-    ax.set_xticks(range(weights.shape[1]), [f"{number}\n{share:.0%}" for number, share in enumerate(shares, start=1)])
-    ax.set_xlabel(f"direction, and its share of the {measure}")
+    ax.set_yticks(range(n_shown), [style.shorten(metric.column_names[row]) for row in rows], **style.PLAIN_TEXT)
+    ax.set_xticks(range(k), [f"{number}\n{share:.0%}" for number, share in enumerate(found.shares[:k], start=1)])
+    ax.set_xlabel(f"direction, and its share of the {found.measure}")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     if weights.size <= _MOST_NUMBERED:
         for (row, column), weight in np.ndenumerate(weights):
             colour = "white" if abs(weight) > 0.6 else "black"
             ax.text(column, row, f"{weight:+.2f}", ha="center", va="center", fontsize="small", color=colour)
+    ax.set_title("Loadings" + (f", the {n_shown} largest of {n_all} features" if n_shown < n_all else ""))
+    return ax
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Labels against the fit: distances and threshold, calibration, and the noise model.
-
-
-# The histogram ends at this quantile of the pairs, or at twice the threshold.
-_SHOWN_SHARE = 0.99
 
 
 def margins(
@@ -194,15 +185,14 @@ def margins(
     check_count("n_bins", n_bins)
     fit = fit_of(learner)
     scored = scored_by(fit, X, y, sample_weight)
-    is_compared, thresholds = fit.kind is Kind.COMPARISONS, fit.metric.thresholds or (0.0,)
-    if isinstance(scored, ScoredLevels):
-        values = scored.squared
-    else:
-        values = np.where(scored.judgements.is_far, scored.margin, -scored.margin)
-        values = values if is_compared else scored.margin + thresholds[0]
-    edges, is_cut = (_symmetric_edges if is_compared else _histogram_edges)(values, thresholds[-1], n_bins)
+    is_compared, thresholds = fit.kind is Kind.COMPARISONS, fit.thresholds or (0.0,)
+    values = scored.margins[:, 0] + thresholds[0]
+    if is_compared:
+        values = np.where(scored.judgements.is_far, values, -values)
+    low, high = style.range_of_distances(values, fit.thresholds)
+    is_cut = bool(np.any((values < low) | (values > high)))
+    edges, shown, weights = np.linspace(low, high, n_bins + 1), np.clip(values, low, high), scored.judgements.weights
     ax = style.axes_or_new(ax)
-    shown, weights = np.clip(values, edges[0], edges[-1]), scored.judgements.weights
     for chosen, label, colour in _answers(fit, scored):
         counts = np.histogram(shown[chosen], edges, weights=weights[chosen])[0]
         ax.stairs(counts, edges, fill=True, color=colour, alpha=0.35)
@@ -217,8 +207,8 @@ def margins(
     ax.set(
         xlabel=what + (f" ({beyond})" if is_cut else ""),
         ylabel=f"number of {noun}s" if scored.judgements.sample_weight is None else f"weight of {noun}s",
-        title=f"Accuracy {scored.accuracy:.1%} ({description(fit, scored, are_training=X is None)})",
-        xlim=(edges[0], edges[-1]),
+        title=f"Accuracy {scored.accuracy:.1%} ({_counted(scored, X)})",
+        xlim=(low, high),
     )
     style.add_legend(ax)
     return ax
@@ -275,18 +265,18 @@ def calibration(
         bins = calibrate(each, n_bins)
         predicted, observed = [row.predicted for row in bins], [row.observed for row in bins]
         ends = [row.low for row in bins], [row.high for row in bins]
-        label = f"{style.shorten(levels[number + 1])} or higher" if isinstance(scored, ScoredLevels) else answers
+        label = f"{style.shorten(levels[number + 1])} or higher" if scored.is_graded else answers
         ax.vlines(predicted, *ends, color=colour, linewidth=1.5, label="95% interval" if number == 0 else "_hidden")
         ax.plot(predicted, observed, "o-", color=colour, label=label)
     what, share = "far", "labelled far"
-    if isinstance(scored, ScoredLevels):
+    if scored.is_graded:
         what, share = "the level or a higher one", "of the level or a higher one"
     elif fit.kind is Kind.COMPARISONS:
         what, share = "the likelier answer", "with that answer"
     ax.set(
         xlabel=f"predicted probability of {what}",
         ylabel=f"share {share}",
-        title=f"Calibration, {description(fit, scored, are_training=X is None)}",
+        title=f"Calibration, {_counted(scored, X)}",
         xlim=(-0.02, 1.02),
         ylim=(-0.02, 1.02),
     )
@@ -333,36 +323,19 @@ def noise_check(
     return check_or_learner.plot(ax)
 
 
-def _histogram_edges(squared: FloatArray, threshold: float, n_bins: int) -> tuple[FloatArray, bool]:
-    """The edges of the bins, and whether pairs lie beyond the last."""
-    largest = float(squared.max())
-    high = min(max(float(np.quantile(squared, _SHOWN_SHARE)), 2.0 * threshold), largest)
-    low = min(0.0, threshold)
-    high = max(high, 1.05 * threshold, low + 1e-12)
-    return np.linspace(low, high, n_bins + 1), largest > high
-
-
-def _symmetric_edges(values: FloatArray, _: float, n_bins: int) -> tuple[FloatArray, bool]:
-    """The edges of bins around zero, and whether comparisons lie beyond the outer ones."""
-    reach = float(np.quantile(np.abs(values), _SHOWN_SHARE)) or 1.0
-    return np.linspace(-reach, reach, n_bins + 1), bool(np.any(np.abs(values) > reach))
-
-
-def _answers(fit: Fit, scored: Scores) -> list[tuple[BoolArray, str, Any]]:
+def _answers(fit: Fit, scored: Scores) -> Iterator[tuple[BoolArray, str, Any]]:
     """Which judgements have each label, its name and its colour; of comparisons, whether the metric agrees."""
-    judgements = scored.judgements
+    codes, levels = scored.judgements.codes, fit.sides.classes.tolist()
     if fit.kind is Kind.COMPARISONS:
-        return [(scored.is_right, "agreed with", style.CLOSE), (~scored.is_right, "contradicted", style.FAR)]
-    if isinstance(scored, ScoredLevels):
-        levels = fit.sides.classes.tolist()
-        return [
-            (judgements.codes == code, style.shorten(level), colour)
-            for code, (level, colour) in enumerate(zip(levels, _colours(len(levels)), strict=True))
-        ]
-    return [
-        (~judgements.is_far, _class_name("close", fit.sides.close), style.CLOSE),
-        (judgements.is_far, _class_name("far", fit.sides.far), style.FAR),
-    ]
+        yield scored.is_right, "agreed with", style.CLOSE
+        yield ~scored.is_right, "contradicted", style.FAR
+    elif scored.is_graded:
+        for code, (level, colour) in enumerate(zip(levels, _colours(len(levels)), strict=True)):
+            yield codes == code, style.shorten(level), colour
+    else:
+        sides = ("close", fit.sides.close, style.CLOSE), ("far", fit.sides.far, style.FAR)
+        for code, (name, label, colour) in enumerate(sides):
+            yield codes == code, name if str(label).lower() == name else f"{name} ({style.shorten(label)})", colour
 
 
 def _colours(n: int) -> list[Any]:
@@ -372,10 +345,6 @@ def _colours(n: int) -> list[Any]:
     from matplotlib import colormaps
 
     return [colormaps["viridis"](place) for place in np.linspace(0.0, 0.9, n)]
-
-
-def _class_name(name: str, label: Any) -> str:
-    return name if str(label).lower() == name else f"{name} ({style.shorten(label)})"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -423,29 +392,25 @@ def annotators(learner: Fit | Fitted, *, n_annotators: int = 40, level: float = 
     is_usual = np.array([verdict in _USUAL for verdict in table.verdicts])
     shown = np.lexsort((-table.judgements, is_usual))[:n_annotators]
     shown = shown[np.argsort(table.strictness[shown], kind="stable")]
+    verdicts, places = [table.verdicts[row] for row in shown], np.arange(len(shown))
+    odd = [each for each in AnnotatorVerdict if each in verdicts and each not in _USUAL]
     ax = style.axes_or_new(ax, figsize=(6.4, 1.6 + 0.26 * max(len(shown), 4)))
     lows, highs = table.strictness_interval(level).T
-    places = np.arange(len(shown))
-    found = sorted({table.verdicts[place] for place in shown}, key=list(AnnotatorVerdict).index)
-    colours = dict.fromkeys(_USUAL, style.COLOURS[0])
-    colours |= dict(zip([verdict for verdict in found if verdict not in _USUAL], style.COLOURS[1:], strict=False))
-    for verdict in found:
-        where = np.array([table.verdicts[place] is verdict for place in shown])
-        rows, colour = shown[where], colours[verdict]
-        ax.hlines(places[where], lows[rows], highs[rows], color=colour, linewidth=1.5)
-        label = None if verdict in _USUAL else str(verdict)
-        ax.plot(table.strictness[rows], places[where], "o", color=colour, markersize=5, label=label)
+    for colour, group in zip(style.COLOURS, [_USUAL, *odd], strict=False):
+        where = [verdict in _USUAL if group is _USUAL else verdict is group for verdict in verdicts]
+        at, rows, label = places[where], shown[where], None if group is _USUAL else str(group)
+        ax.hlines(at, lows[rows], highs[rows], color=colour, linewidth=1.5)
+        ax.plot(table.strictness[rows], at, "o", color=colour, markersize=5, label=label)
     if table.flip_rates is not None:
-        for place, row in enumerate(shown):
-            rate = f" {table.flip_rates[row]:.0%}"
-            ax.text(1.0, place, rate, transform=ax.get_yaxis_transform(), va="center", color=style.REFERENCE)
-        ax.text(1.0, len(shown) - 0.2, " flips", transform=ax.get_yaxis_transform(), va="center", color=style.REFERENCE)
+        rates = [f" {rate:.0%}" for rate in table.flip_rates[shown]]
+        for place, text in zip([*places, len(shown) - 0.2], [*rates, " flips"], strict=True):
+            ax.text(1.0, place, text, transform=ax.get_yaxis_transform(), va="center", color=style.REFERENCE)
     ax.axvline(0.0, color=style.REFERENCE, linewidth=0.8, linestyle=":")
     ax.set_yticks(places, [style.shorten(table.names[row]) for row in shown], **style.PLAIN_TEXT)
     ax.set(xlabel="strictness, in the unit of the threshold", ylim=(-0.8, len(shown) - 0.2 + 0.6))
     whose = f"{len(table)} annotators" if len(shown) == len(table) else f"{len(shown)} of {len(table)} annotators"
     ax.set_title(f"Strictness of {whose} ({level:.0%} intervals)")
-    if any(verdict not in _USUAL for verdict in found):
+    if odd:
         style.add_legend(ax, loc="best")
     return ax
 
@@ -456,8 +421,6 @@ def annotators(learner: Fit | Fitted, *, n_annotators: int = 40, level: float = 
 
 # More distinct numbers than this use a colour scale; of other values, the rarer are drawn in grey.
 _MOST_COLOURS = 10
-
-_MANY_POINTS = 1000  # above which they are smaller
 
 
 def embedding(
@@ -502,7 +465,12 @@ def embedding(
     [[2.0, 0.0], [0.0, 1.0]]
     """
     metric = metric_of(learner_or_metric)
-    table = _check_points(learner_or_metric, metric, points)
+    if isinstance(learner_or_metric, Metric):
+        table = np.asarray(points, dtype=np.float64)
+    else:
+        table = to_numpy(check_pairs(fit_of(learner_or_metric).columns, points, fitting=False))
+    if table.ndim != 2 or table.shape[1] != len(metric.factor):
+        raise ValueError(f"points must be an (n, {len(metric.factor)}) array; got shape {table.shape}.")
     check_count("max_points", max_points)
     values = None if labels is None else np.asarray(labels)
     if values is not None and values.dtype.kind == "O":
@@ -516,8 +484,9 @@ def embedding(
     rows = np.unique(np.linspace(0, len(table) - 1, min(max_points, len(table))).round().astype(np.intp))
     shown = table[rows] if metric.origin is None else table[rows] - metric.origin
     across = shown @ found.columns[:, :2]
-    if metric.rank == 1:
-        across = np.column_stack([across[:, 0], _heights(len(rows))])
+    if metric.rank == 1:  # reproducible heights between -1 and 1 that spread points on a line
+        heights = 2.0 * np.mod(0.5 * (np.sqrt(5.0) - 1.0) * np.arange(1, len(rows) + 1), 1.0) - 1.0
+        across = np.column_stack([across[:, 0], heights])
     _scatter(ax, across, None if values is None else values[rows])
     _frame(ax, metric, found)
     if len(rows) < len(table):
@@ -525,25 +494,8 @@ def embedding(
     return ax
 
 
-def _check_points(learner_or_metric: Metric | Fit | Fitted, metric: Metric, points: Any) -> FloatArray:
-    if not isinstance(learner_or_metric, Metric):
-        table: FloatArray = to_numpy(check_pairs(fit_of(learner_or_metric).columns, points, fitting=False))
-    else:
-        table = np.asarray(points, dtype=np.float64)
-    if table.ndim != 2 or table.shape[1] != len(metric.factor):
-        raise ValueError(f"points must be an (n, {len(metric.factor)}) array; got shape {table.shape}.")
-    return table
-
-
-def _heights(n: int) -> FloatArray:
-    """Reproducible heights between -1 and 1 that spread points on a line."""
-    golden = 0.5 * (np.sqrt(5.0) - 1.0)
-    heights: FloatArray = 2.0 * np.mod(golden * np.arange(1, n + 1), 1.0) - 1.0
-    return heights
-
-
 def _scatter(ax: Axes, across: FloatArray, labels: Any) -> None:
-    many = len(across) > _MANY_POINTS
+    many = len(across) > 1000
     look: dict[str, Any] = {"s": 8 if many else 20, "alpha": 0.7, "linewidths": 0, "rasterized": many}
     x, y = across.T
     if labels is None:
@@ -575,11 +527,9 @@ def _frame(ax: Axes, metric: Metric, found: Directions) -> None:
         ax.set_ylabel(f"direction 2 ({shares[1]:.0%})")
         shared = len(ax.get_shared_x_axes().get_siblings(ax)) > 1
         ax.set_aspect("equal", adjustable="box" if shared else "datalim")
-    if metric.thresholds and metric.thresholds[0] > 0:
-        _show_threshold(ax, metric, float(np.sqrt(metric.thresholds[0])))
-
-
-def _show_threshold(ax: Axes, metric: Metric, length: float) -> None:
+    if not metric.thresholds or metric.thresholds[0] <= 0:
+        return
+    length = float(np.sqrt(metric.thresholds[0]))
     if metric.origin is None:
         from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar  # type: ignore[import-untyped]
 
@@ -589,11 +539,11 @@ def _show_threshold(ax: Axes, metric: Metric, length: float) -> None:
         which = "threshold" if len(metric.thresholds) == 1 else f"lowest of {len(metric.thresholds)} thresholds"
         ax.add_artist(AnchoredSizeBar(ax.transData, length, f"distance at the {which}", **place, **look))
         return
-    line: dict[str, Any] = {"color": style.REFERENCE, "linestyle": "--", "linewidth": 1.0}
     ax.plot(0.0, 0.0, "+", color=style.REFERENCE, markersize=10)
+    line: dict[str, Any] = {"color": style.REFERENCE, "linestyle": "--", "linewidth": 1.0}
     if metric.rank == 1:
-        for end in (-length, length):
-            ax.axvline(end, **line)
+        ax.axvline(-length, **line)
+        ax.axvline(length, **line)
     elif metric.rank == 2:  # at higher ranks, directions that are not shown matter as well
         angle = np.linspace(0.0, 2.0 * np.pi, 181)
         ax.plot(length * np.cos(angle), length * np.sin(angle), **line)
@@ -603,7 +553,6 @@ def _show_threshold(ax: Axes, metric: Metric, length: float) -> None:
 # The spectrum of a metric, and the cost of truncating it.
 
 
-_MOST_MARKED = 30  # directions that have a mark each
 _WIDE = 4.0  # if losses differ by at least this factor, their axis is logarithmic
 
 _LOSSES = {
@@ -646,13 +595,14 @@ def spectrum(learner_or_metric: Metric | Fit | Fitted, *, scale: str | None = No
         return style.show_message(ax, ZERO)
     numbers = np.arange(1, metric.rank + 1)
     ax.bar(numbers, found.values, color=style.COLOURS[0], label="each direction")
-    marker = "o" if metric.rank <= _MOST_MARKED else None
+    marker = "o" if metric.rank <= 30 else None  # more would touch each other
     ax.plot(numbers, np.cumsum(found.values), color=style.COLOURS[1], marker=marker, label="cumulative")
     in_shares = (lambda value: np.divide(value, total), lambda share: np.multiply(share, total))
     shares = ax.secondary_yaxis("right", functions=in_shares)
     shares.set_ylabel("cumulative share")
     style.in_percent(shares.yaxis)
-    _count_along(ax, int(numbers[0]), int(numbers[-1]))
+    ax.locator_params(axis="x", integer=True, min_n_ticks=1)
+    ax.set_xlim(0.4, metric.rank + 0.6)
     ax.set(xlabel="direction", ylabel=found.measure, title=f"Rank {metric.rank} of {len(metric.factor)} features")
     style.add_legend(ax, loc="center right")
     return ax
@@ -689,16 +639,15 @@ def truncation_path(
     >>> [line.get_label() for line in ax.lines]
     ['truncated', 'truncated and refitted']
     """
-    if not isinstance(path_or_learner, TruncationPath):
-        fit = fit_of(path_or_learner)
+    path = path_or_learner
+    if not isinstance(path, TruncationPath):
+        fit = fit_of(path)
         others = None if held_out is None else fit.read(*held_out)
         path = truncation_of(fit, fit.training(), scale=scale, held_out=others)
-    elif scale is None and held_out is None:
-        path = path_or_learner
-    else:
+    elif scale is not None or held_out is not None:
         raise ValueError(
             "scale and held_out must be passed with a learner; got a path with "
-            f"scale={path_or_learner.scale!r}. Pass them to learner.truncation_path instead."
+            f"scale={path.scale!r}. Pass them to learner.truncation_path instead."
         )
     ax = style.axes_or_new(ax)
     largest, least = 0.0, np.inf
@@ -709,30 +658,16 @@ def truncation_path(
             ax.plot(ranks, losses, form, color=colour, markersize=5, label=label)
             largest, least = max(largest, *losses), min(least, *losses)
     if largest > _WIDE * least > 0.0:
-        _widen(ax)
-    _count_along(ax, 0, len(path) - 1)
+        # A truncated metric can be worse than a constant by any factor.
+        ax.set_yscale("log", subs=[2.0, 5.0])
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter("{x:g}")
+    ax.locator_params(axis="x", integer=True, min_n_ticks=1)
+    ax.set_xlim(-0.6, len(path) - 0.4)
     where = "scale of the data" if path.scale == "data" else "units of the data"
     ax.set(xlabel=f"rank (strongest directions in the {where})", ylabel="loss", title="Cost of truncation")
     style.add_legend(ax)
     return ax
-
-
-def _widen(ax: Axes) -> None:
-    """Use a logarithmic axis with plain numbers: a truncated metric can be worse than a constant by any factor."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    ax.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _count_along(ax: Axes, first: int, last: int) -> None:
-    """Show only integer ticks on the x axis."""
-    from matplotlib.ticker import MaxNLocator
-
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.set_xlim(first - 0.6, last + 0.6)
 
 
 def convergence(learner: Fit | Fitted, *, ax: Axes | None = None) -> Axes:

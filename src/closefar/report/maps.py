@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,69 +24,52 @@ _MOST_TRIED = 50  # columns, the heaviest first
 _NOTABLE = 0.02  # a column with few values that weighs less than this share says too little
 
 
-@dataclass(frozen=True, eq=False)
-class Colouring:
-    """The column, a group for each point, and the groups: a name and a style each."""
-
-    column: str
-    codes: IndexArray
-    groups: list[dict[str, str]]
-
-    @classmethod
-    def of(
-        cls, values: FloatArray, names: Sequence[str], importance: FloatArray, categories: Mapping[str, Sequence[str]]
-    ) -> Colouring:
-        """Choose a column of the points and divide them by it."""
-        columns = {name: place for place, name in enumerate(names)}
-        found: list[tuple[float, str, list[str], IndexArray]] = []
-        for name, texts in categories.items():
-            encoded = [text for text in texts[1:] if f"{name}={text}" in columns]
-            if encoded:
-                places = [columns[f"{name}={text}"] for text in encoded]
-                ones = values[:, places]  # all of which are 0 for the first
-                codes = np.where(np.max(ones, axis=1) > 0.5, np.argmax(ones, axis=1) + 1, 0)
-                found.append((float(importance[places].sum()), name, [texts[0], *encoded], codes))
-        for place in np.argsort(-importance, kind="stable")[:_MOST_TRIED].tolist():
-            numbers, codes = np.unique(values[:, place], return_inverse=True)
-            if 2 <= len(numbers) <= _PALETTE:
-                words = dict(enumerate(categories.get(names[place], ())))
-                labels = [words.get(number, f"{number:.4g}") for number in numbers.tolist()]
-                found.append((float(importance[place]), names[place], labels, codes))
-        best = max(found, key=lambda each: each[0], default=None)
-        if best is not None and best[0] >= _NOTABLE * float(importance.sum()):
-            return _of_labels(*best[1:])
-        strongest = int(np.argmax(importance))
-        return _of_numbers(names[strongest], values[:, strongest])
+# A column, a group for each point, and the groups: a name and a style each.
+_Colouring = tuple[str, IndexArray, list[dict[str, str]]]
 
 
-def _of_labels(name: str, labels: Sequence[str], codes: IndexArray) -> Colouring:
+def coloured(
+    values: FloatArray, names: Sequence[str], importance: FloatArray, categories: Mapping[str, Sequence[str]]
+) -> _Colouring:
+    """Choose a column of the points and divide them by it."""
+    columns = {name: place for place, name in enumerate(names)}
+    found: list[tuple[float, str, list[str], IndexArray]] = []
+    for name, texts in categories.items():
+        encoded = [text for text in texts[1:] if f"{name}={text}" in columns]
+        if encoded:
+            places = [columns[f"{name}={text}"] for text in encoded]
+            # All of these are 0 for the first value.
+            codes = np.argmax(np.column_stack([np.full(len(values), 0.5), values[:, places]]), axis=1)
+            found.append((float(importance[places].sum()), name, [texts[0], *encoded], codes))
+    for place in np.argsort(-importance, kind="stable")[:_MOST_TRIED].tolist():
+        numbers, codes = np.unique(values[:, place], return_inverse=True)
+        if 2 <= len(numbers) <= _PALETTE:
+            known = dict(enumerate(categories.get(names[place], ())))
+            labels = [known.get(number, f"{number:.4g}") for number in numbers.tolist()]
+            found.append((float(importance[place]), names[place], labels, codes))
+    best = max(found, key=lambda each: each[0], default=None)
+    if best is not None and best[0] >= _NOTABLE * float(importance.sum()):
+        return _of_labels(*best[1:])
+    # The strongest column in shades, as many points in each.
+    strongest = int(np.argmax(importance))
+    edges = np.unique(np.quantile(values[:, strongest], np.linspace(0.0, 1.0, _SHADES + 1)))
+    ends = [f"{edge:.3g}" for edge in edges]
+    words = [f"{low} to {high}" for low, high in zip(ends, ends[1:] or ends, strict=False)]
+    groups = [{"name": each, "style": f"shade{place}", "meaning": ""} for place, each in enumerate(words)]
+    return names[strongest], np.searchsorted(edges[1:-1], values[:, strongest], side="right"), groups
+
+
+def _of_labels(name: str, labels: Sequence[str], codes: IndexArray) -> _Colouring:
     """The most frequent labels in colours of their own, the others in one."""
     order = np.argsort(-np.bincount(codes, minlength=len(labels)), kind="stable")
     kept = order[:_PALETTE]
     groups = [{"name": labels[code], "style": f"colour{place}", "meaning": ""} for place, code in enumerate(kept)]
     if len(order) > len(kept):
         groups.append({"name": f"{len(order) - len(kept)} others", "style": "rest", "meaning": ""})
-    places = np.full(len(labels), len(kept))
-    places[kept] = np.arange(len(kept))
-    return Colouring(name, places[codes], groups)
-
-
-def _of_numbers(name: str, values: FloatArray) -> Colouring:
-    """In shades, as many points in each."""
-    edges = np.unique(np.quantile(values, np.linspace(0.0, 1.0, _SHADES + 1)))
-    inner = edges[1:-1]
-    codes = np.searchsorted(inner, values, side="right")
-    ends = [f"{edge:.3g}" for edge in edges]
-    groups = [
-        {"name": f"{low} to {high}", "style": f"shade{place}", "meaning": ""}
-        for place, (low, high) in enumerate(zip(ends, ends[1:] or ends, strict=False))
-    ]
-    return Colouring(name, codes, groups)
+    return name, np.minimum(np.argsort(order), len(kept))[codes], groups
 
 
 _MOST_MARKS = 2000  # more of them would hide each other
-_MOST_SEARCHED = 20_000  # whose points are looked for
-_MAP_DIGITS = 4  # finer than a pixel
 
 
 def map_pairs(metric: Metric, judgements: Judgements, suspects: IndexArray, seed: int) -> dict[str, Any]:
@@ -113,8 +95,9 @@ def map_pairs(metric: Metric, judgements: Judgements, suspects: IndexArray, seed
         **_drawn(metric, places, codes, groups, "point" if is_single else "pair", len(judgements)),
         "signed": is_single,
         "suspects": np.flatnonzero(np.isin(used.numbers, suspects)).tolist(),
-        "radius": radii[0] if len(radii) == 1 else None,
-        **({"radii": radii} if len(metric.thresholds) > 1 else {}),
+        "coloured_by": None,
+        "length": None,
+        "radii": radii,
     }
 
 
@@ -136,12 +119,13 @@ def map_points(
     known, radii = np.unique(index), _roots(metric)
     values = points[known[sample_rows(len(known), _MOST_MARKS, seed)]].astype(np.float64, copy=False)
     places = (values - values.mean(axis=0)) @ metric.directions().columns[:, :2]
-    colouring = Colouring.of(values, list(metric.column_names), importance, categories)
+    column, codes, groups = coloured(values, metric.column_names, importance, categories)
     return {
-        **_drawn(metric, places, colouring.codes, colouring.groups, "point", len(known)),
+        **_drawn(metric, places, codes, groups, "point", len(known)),
         "signed": True,
         "suspects": [],
-        "coloured_by": colouring.column,
+        "radii": [],
+        "coloured_by": column,
         "length": radii[0] if len(radii) == 1 else None,
     }
 
@@ -150,7 +134,7 @@ def _distinct_points(
     judgements: Judgements, ids: NDArray[Any] | None, seed: int
 ) -> tuple[FloatArray, IndexArray] | None:
     """The points of the pairs, or of a sample of many, and which two each pair is of; None of differences."""
-    used = judgements.sample(_MOST_SEARCHED, seed)
+    used = judgements.sample(20_000, seed)
     if isinstance(used.data, Tuples):
         return to_numpy(used.data.points), to_numpy(used.data.index)
     if not judgements.are_pairs or is_source(judgements.data):
@@ -200,5 +184,4 @@ def _drawn(
 def _rounded(values: FloatArray) -> list[float]:
     """To a few digits of the largest, which is more than a picture shows."""
     largest = float(np.max(np.abs(values), initial=0.0)) or 1.0
-    rounded: list[float] = np.round(values, _MAP_DIGITS - int(np.floor(np.log10(largest)))).tolist()
-    return rounded
+    return list(np.round(values, 4 - int(np.floor(np.log10(largest)))).tolist())

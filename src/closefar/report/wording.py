@@ -33,20 +33,14 @@ def count(n: float, noun: str) -> str:
     return f"{n:,.0f} {noun}" + ("" if n == 1 else "s")
 
 
-def rounded(value: float) -> str:
-    """Three digits."""
-    return f"{value:.3g}"
-
-
 def digits(value: float, form: str = ".3g") -> str:
-    """The same with zeros at the end, so that numbers below each other have as many digits."""
+    """Three digits, with zeros at the end, so that numbers below each other have as many digits."""
     return format(value, form.replace(".", "#.")).removesuffix(".") if value else "0"
 
 
 def signed(value: float) -> str:
     """Two decimals with a sign, and zero without one."""
-    text = f"{value:+.2f}"
-    return "0.00" if text in ("-0.00", "+0.00") else text
+    return f"{value:+z.2f}".replace("+0.00", "0.00")
 
 
 def with_and(words: Sequence[str]) -> str:
@@ -56,11 +50,8 @@ def with_and(words: Sequence[str]) -> str:
 
 def sentence(words: str) -> str:
     """The same words with a capital, unless the first is the name of a parameter."""
-    return either(_capitalized(words), _capitalized(command_words(words)))
-
-
-def _capitalized(words: str) -> str:
-    return str(words) if "_" in words.partition(" ")[0] else words[:1].upper() + words[1:]
+    both = (str(words), command_words(words))
+    return either(*(each if "_" in each.partition(" ")[0] else each[:1].upper() + each[1:] for each in both))
 
 
 def abridged(words: str, longest: int) -> str:

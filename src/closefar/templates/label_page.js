@@ -219,14 +219,13 @@ export function thingList(thing) {
   return list;
 }
 
-// The quality in words, and as a dot in its interval with the baselines as ticks.
-export function qualityParts({ agreement, low, high, baseline, plain }) {
+// The quality in words, and as a dot in its interval with the baseline as a tick.
+export function qualityParts({ agreement, low, high, baseline }) {
   const always = typeof baseline === "number" ? `; always the most frequent answer: ${percent(baseline)}` : "";
-  const unlearned = typeof plain === "number" ? `; plain distance: ${percent(plain)}` : "";
   return [
     element("p", { class: "large" }, percent(agreement), " ", element("small", {}, "agreement")),
-    track(agreement, [low, high], [baseline, plain].filter((each) => typeof each === "number")),
+    track(agreement, [low, high], typeof baseline === "number" ? [baseline] : []),
     element("p", { class: "reading" },
-      `Agrees with ${percent(agreement)} of new answers (${Math.round(100 * low)}–${percent(high)})${always}${unlearned}.`),
+      `Agrees with ${percent(agreement)} of new answers (${Math.round(100 * low)}–${percent(high)})${always}.`),
   ];
 }

@@ -44,8 +44,6 @@ function showFindings(findings) {
   section("directions", [findings.directions], drawDirections);
   section("doubtful", [findings.doubtful, findings.no_doubts], drawDoubtful);
   section("annotators", [findings.annotators, findings.kappa], drawAnnotators);
-  byId("learner-section").hidden = !findings.learner;
-  section("learner", [findings.learner], drawLearner);
   showMap(findings.map);
 }
 
@@ -147,10 +145,6 @@ function figure(value, decimals) {
 function kappaOf({ kappa, kappa_low: low, kappa_high: high }) {
   const interval = low === null || low === undefined ? "" : ` (${figure(low, 2)} to ${figure(high, 2)})`;
   return `${figure(kappa, 2)}${interval}`;
-}
-
-function drawLearner(words) {
-  return words ? [element("pre", { class: "code", tabindex: "0" }, words)] : [];
 }
 
 // On a phone each row becomes a block, in which data-name says what a value is.
