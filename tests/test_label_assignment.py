@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from closefar.label import ANSWERS, Purpose, Task, TaskKind, assignment, read_label_points
-from closefar.label.assignment import LEASE, Assigned, assign, assign_review
+from closefar.label import ANSWERS, Purpose, Task, TaskKind, read_label_points
+from closefar.label.assignment import LEASE, Asking, Assigned, assign_review
 from closefar.label.storage import NewEvent, Store
 from label_client import PAIRS, new_key, number_table
 
@@ -30,11 +30,11 @@ class Desk:
         path.write_text(number_table(n_points))
         self.task, self.n_points, self.now = task, n_points, 1000.0
         self.rng = np.random.default_rng(5)
-        self.store = Store.open(folder / "judgements.sqlite", task, read_label_points(path))
+        self.store = Store(folder / "judgements.sqlite", task, read_label_points(path))
 
     def ask(self, annotator: str, n: int = 1) -> list[Assigned]:
         def job(connection: Any) -> list[Assigned]:
-            return assign(connection, self.task, self.n_points, annotator, n, now=self.now, rng=self.rng)
+            return Asking(connection, self.task, self.n_points, annotator, self.now, self.rng).questions(n)
 
         return self.store.run(job)
 
@@ -206,7 +206,7 @@ def test_random_questions_are_uniform(make_desk: MakeDesk, task: Task) -> None:
     def job(connection: Any) -> None:
         for _ in range(3000):
             connection.execute("SAVEPOINT draw")
-            (found,) = assign(connection, task, 5, "owner", 1, now=0.0, rng=desk.rng)
+            (found,) = Asking(connection, task, 5, "owner", 0.0, desk.rng).questions(1)
             counts[found.things] += 1
             connection.execute("ROLLBACK TO draw")
 
@@ -216,11 +216,8 @@ def test_random_questions_are_uniform(make_desk: MakeDesk, task: Task) -> None:
     assert chisquare(list(counts.values())).pvalue > 1e-4
 
 
-def test_a_nearly_exhausted_table_is_still_drawn_uniformly(
-    make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where tries would mostly fail, the questions that are left are listed; each is as likely as the others."""
-    monkeypatch.setattr(assignment, "_MOST_TRIES", 0)
+def test_a_nearly_exhausted_table_is_still_drawn_uniformly(make_desk: MakeDesk) -> None:
+    """Most draws are of questions that were asked already; of the others, each is as likely as the rest."""
     desk = make_desk(n_points=8)
     asked = {same(desk.judge("owner").things) for _ in range(24)}
     left = set(itertools.combinations(range(8), 2)) - asked
@@ -229,7 +226,7 @@ def test_a_nearly_exhausted_table_is_still_drawn_uniformly(
     def job(connection: Any) -> None:
         for _ in range(400):
             connection.execute("SAVEPOINT draw")
-            (found,) = assign(connection, desk.task, 8, "owner", 1, now=0.0, rng=desk.rng)
+            (found,) = Asking(connection, desk.task, 8, "owner", 0.0, desk.rng).questions(1)
             counts[same(found.things)] += 1
             connection.execute("ROLLBACK TO draw")
 

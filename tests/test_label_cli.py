@@ -11,14 +11,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from typer.testing import CliRunner
 
 from closefar.cli.app import app
-from closefar.label import make_leaves
+from closefar.label import Task, make_leaves
 from label_client import PNG, Client, number_table
 
 _PATIENCE = 120
@@ -125,10 +124,10 @@ def test_the_demo_has_leaves_to_judge(tmp_path: Path) -> None:
 
 
 def test_leaves_are_the_same_every_time() -> None:
-    first, again = make_leaves(5), make_leaves(5)
-    assert first.pictures == again.pictures
-    assert len(set(first.pictures.values())) == 5
-    assert list(first.pictures) == first.columns["photo"].tolist()
+    (columns, pictures), (_, again) = make_leaves(5), make_leaves(5)
+    assert pictures == again
+    assert len(set(pictures.values())) == 5
+    assert list(pictures) == columns["photo"].tolist()
 
 
 REFUSED = {
@@ -142,17 +141,20 @@ REFUSED = {
     "address-with-user": (["--behind-proxy", "--address", "https://a@b.example"], "--address must be what"),
     "half-of-tls": (["--tls-key", "key.pem"], "must be given together"),
     "missing-tls-files": (["--tls-key", "key.pem", "--tls-certificate", "no.pem"], "can't read no.pem or key.pem"),
-    "port-as-word": (["--port", "http"], "--port must be a whole number; got 'http'"),
-    "port-too-large": (["--port", "70000"], "--port must be a number from 0 to 65535; got 70000"),
+    "port-as-word": (["--port", "http"], "--port must be a whole number >= 0 and <= 65535; got 'http'"),
+    "port-too-large": (["--port", "70000"], "--port must be a whole number >= 0 and <= 65535; got 70000"),
     "levels-of-pairs": (["--levels", "3"], "--levels is about --kind levels"),
     "one-level": (["--kind", "levels", "--levels", "1"], "--levels must be 3 to 9 different levels"),
     "ten-levels": (["--kind", "levels", "--levels", "10"], "--levels must be 3 to 9 different levels"),
     "equal-levels": (["--kind", "levels", "--levels", "a,b,a"], "--levels must be 3 to 9 different levels"),
     "empty-level": (["--kind", "levels", "--levels", "a,,b"], "--levels must be 3 to 9 different levels"),
-    "share-above-one": (["--random-share", "1.5"], "--random-share must be a number from 0 to 1; got 1.5"),
+    "share-above-one": (["--random-share", "1.5"], "--random-share must be a finite number >= 0 and <= 1; got 1.5"),
     "shares-above-one": (["--random-share", "0.6", "--shared-share", "0.6"], "must be 1 at most together; got 1.2"),
-    "share-that-is-no-number": (["--random-share", "nan"], "--random-share must be a number from 0 to 1"),
-    "target": (["--target", "0"], "--target must be a number between 0 and 1; got 0"),
+    "share-that-is-no-number": (
+        ["--random-share", "nan"],
+        "--random-share must be a finite number >= 0 and <= 1; got nan",
+    ),
+    "target": (["--target", "0"], "--target must be a finite number > 0 and < 1; got 0"),
     "name-with-markup": (["--annotators", "ana,<b>"], "names of --annotators must have 1 to 40 letters"),
     "name-of-the-owner": (["--annotators", "ana,Owner"], "'owner' is the name of who sees the overview"),
     "name-twice": (["--annotators", "ana,Ana"], "must differ"),
@@ -234,18 +236,27 @@ def test_a_missing_package_is_named_with_its_extra(package: str) -> None:
     ],
     ids=["pairs", "triplets", "levels", "number-of-levels", "named-levels"],
 )
-def test_each_kind_has_its_answers_and_a_question(options: list[str], answers: list[str]) -> None:
-    from closefar.cli.label import Kind, LabelTask
-
-    given: dict[str, Any] = dict(zip([name.removeprefix("--") for name in options[::2]], options[1::2], strict=True))
-    task = LabelTask(**{**given, "kind": Kind(given["kind"])}).task()
+def test_each_kind_has_its_answers_and_a_question(
+    options: list[str], answers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = _task_of(options, monkeypatch)
     assert list(task.answers) == answers
     assert task.question.endswith("?")
 
 
-def test_instructions_are_read_from_a_file(tmp_path: Path) -> None:
-    from closefar.cli.label import LabelTask
-
+def test_instructions_are_read_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "how.txt").write_text("Look\nclosely.\n")
-    assert LabelTask(instructions="@how.txt").task().instructions == "Look\nclosely."
-    assert LabelTask(instructions="Look.").task().instructions == "Look."
+    (tmp_path / "latin.txt").write_bytes("Schäfer".encode("latin-1"))
+    assert _task_of(["--instructions", "@how.txt"], monkeypatch).instructions == "Look\nclosely."
+    assert _task_of(["--instructions", "Look."], monkeypatch).instructions == "Look."
+    refused = CliRunner().invoke(app, ["label", "--points", "points.csv", "--instructions", "@latin.txt"])
+    assert "--instructions must be a text, or @ and a file in UTF-8; got '@latin.txt'." in refused.stderr
+
+
+def _task_of(options: list[str], monkeypatch: pytest.MonkeyPatch) -> Task:
+    """What would be asked, without a server."""
+    served: list[Task] = []
+    monkeypatch.setattr("closefar.cli.label.serve", lambda session, points, out, task, *_, **__: served.append(task))
+    done = CliRunner().invoke(app, ["label", "--points", "points.csv", *options])
+    assert done.exit_code == 0, (done.output, done.exception)
+    return served[0].task()

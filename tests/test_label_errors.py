@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 import closefar as cf
 from closefar.fitting import Settings, choose_settings
 from closefar.judgements import Judgements, SharedPointsWarning
-from closefar.model import Scored
+from closefar.model import Scores
 from closefar.noise import NOISES
 from closefar.questions import find_label_errors
 from closefar.questions.dependence import Dependence
@@ -25,7 +25,6 @@ from closefar.questions.label_errors import (
     LabelErrors,
     Verdicts,
     _share,
-    _sum_of_products,
     by_suspicion,
     explained,
     flip_aware,
@@ -163,7 +162,8 @@ def test_pairs_that_share_points():
 def wrong_by(noise, flip_rate, is_new, agreement, error, labels=1.0):
     """P(wrong) of labels whose margins are `agreement` times themselves."""
     signs = np.broadcast_to(labels, agreement.shape).astype(float)
-    scored = Scored(Judgements.of_signs(np.zeros((len(signs), 1)), signs), signs * agreement, noise, flip_rate)
+    judgements = Judgements.of_signs(np.zeros((len(signs), 1)), signs)
+    scored = Scores(judgements, (signs * agreement)[:, None], noise, flip_rate)
     return Verdicts.of(scored, error[:, None], np.full(len(signs), is_new)).probability
 
 
@@ -258,6 +258,12 @@ def test_pairs_that_are_alike_tell_the_scale_and_leave_no_error_of_sides(z):
     np.testing.assert_allclose(errors, 0.0, atol=1e-6)
 
 
+def judged_by(metrics, judgements, splits):
+    """The number of pairs seen tells which metric judges."""
+    fits = [fixed_fit(metrics[len(train)]) for train, _ in splits]
+    return judge_sides(fixed_fit(metrics[len(judgements)]), judgements, splits, fits)
+
+
 @pytest.mark.parametrize("n_folds", [3, 2, 1, 0])
 def test_each_label_is_judged_by_the_fit_of_its_fold(n_folds):
     """Folds test twenty pairs each; what they leave is judged by a fit to all, which has seen it."""
@@ -265,8 +271,8 @@ def test_each_label_is_judged_by_the_fit_of_its_fold(n_folds):
     tests = np.split(everything, [20, 40])[:n_folds]
     splits = [(np.setdiff1d(everything, test)[k:], test) for k, test in enumerate(tests)]
     metrics = {len(train): some_metric(k, flip_rate=0.1 * k) for k, (train, _) in enumerate(splits)}
-    metrics[60] = some_metric(7)  # the number of pairs seen tells which fit it is
-    found = judge_sides(lambda seen: fixed_fit(metrics[len(seen)]), judgements, splits)
+    metrics[60] = some_metric(7)
+    found = judged_by(metrics, judgements, splits)
 
     sides = [*splits, (everything, everything[20 * n_folds :])]
     judges = [metrics[len(train)] for train, _ in sides]
@@ -368,7 +374,7 @@ def scored_flips(n, q, *, power=1.0, seed=0, weights=None):
     flipped = rng.uniform(size=n) < q
     signs = np.where((margin > 0) ^ missed ^ flipped, 1.0, -1.0)
     judgements = Judgements.of_signs(np.zeros((n, 1)), signs, weights)
-    return Scored(judgements, margin, cf.noise.get_noise("logistic"), 0.0), flipped
+    return Scores(judgements, margin[:, None], cf.noise.get_noise("logistic"), 0.0), flipped
 
 
 @pytest.mark.parametrize("power", [0.8, 1.5])
@@ -395,18 +401,21 @@ def test_pairs_of_weight_zero_say_nothing_of_flips():
     weights = np.repeat([2.0, 0.0], 500)
     scored, _ = scored_flips(1000, 0.1, weights=weights)
     some = scored.take(np.arange(500))
-    plain = Scored(some.judgements.with_weights(np.ones(500)), some.margin, some.noise, 0.0)
+    plain = Scores(some.judgements.with_weights(np.ones(500)), some.margins, some.noise, 0.0)
     assert FlipEvidence.of(some).rate == pytest.approx(FlipEvidence.of(plain).rate)
     assert FlipEvidence.of(scored).rate == pytest.approx(FlipEvidence.of(plain).rate, abs=0.02)
 
 
 def test_products_of_rows_that_share_an_id():
-    values = np.array([2.0, 3.0, 5.0, 7.0])
-    assert _sum_of_products(values, Dependence(np.array([0, 1, 0, 1]))) == 2 * 5 + 3 * 7
+    def products(values, ids):
+        return 0.5 * sum(cross[0, 0] for cross in Dependence(np.array(ids)).cross_sums(np.array(values)[:, None]))
+
+    values = [2.0, 3.0, 5.0, 7.0]
+    assert products(values, [0, 1, 0, 1]) == 2 * 5 + 3 * 7
     # Rows 0 and 1 share point 1, rows 1 and 2 point 2; row 3 is a point with itself.
-    assert _sum_of_products(values, Dependence(np.array([[0, 1], [1, 2], [2, 3], [4, 4]]))) == 2 * 3 + 3 * 5
+    assert products(values, [[0, 1], [1, 2], [2, 3], [4, 4]]) == 2 * 3 + 3 * 5
     # Two pairs of the same points count once.
-    assert _sum_of_products(values[:2], Dependence(np.array([[0, 1], [1, 0]]))) == 2 * 3
+    assert products(values[:2], [[0, 1], [1, 0]]) == 2 * 3
 
 
 def table_pairs(load, n, seed):
@@ -501,10 +510,10 @@ def test_a_split_that_tests_what_it_trained_on_does_not_count_for_the_others():
     tests = np.split(everything, 3)
     overlapping = (everything[:50], tests[0])
     splits = [(np.setdiff1d(everything, test)[:k], test) for k, test in zip((25, 30), tests[1:], strict=True)]
-    metrics = {50: some_metric(0), 25: some_metric(1), 30: some_metric(2)}
+    metrics = {50: some_metric(0), 25: some_metric(1), 30: some_metric(2), 60: some_metric(7)}
 
     def judged(splits):
-        return judge_sides(lambda seen: fixed_fit(metrics[len(seen)]), judgements, splits)
+        return judged_by(metrics, judgements, splits)
 
     first, last = judged([overlapping, *splits]), judged([*splits, overlapping])
     np.testing.assert_allclose(first.error, last.error, rtol=1e-12)
@@ -580,8 +589,8 @@ def test_a_metric_explains_what_it_errs_less_than_the_majority():
     def with_errors(count):
         margin = signs.copy()
         margin[:count] *= -1.0
-        scored = Scored(Judgements.of_signs(np.zeros((100, 1)), signs), margin, NOISES["logistic"], 0.0)
-        return explained(scored)
+        judgements = Judgements.of_signs(np.zeros((100, 1)), signs)
+        return explained(Scores(judgements, margin[:, None], NOISES["logistic"], 0.0))
 
     assert [with_errors(count) for count in (50, 40, 24, 10)] == pytest.approx([0.0, 0.0, 1.0, 1.0])
     assert with_errors(32) == pytest.approx(0.5)

@@ -113,7 +113,7 @@ def test_an_export_replaces_a_file_only_if_asked_for(judged: str) -> None:
     judgements = Path("judgements.sqlite").read_bytes()
     for name in ("judgements.sqlite", "./judgements.sqlite"):
         words = _refused("export-judgements", "judgements.sqlite", name, "--force")
-        assert "is read by this command" in words
+        assert "must have a name of its own" in words
     assert Path("judgements.sqlite").read_bytes() == judgements
 
 
@@ -133,7 +133,7 @@ def test_exports_that_are_refused(judged: str, arguments: list[str], words: str)
 def test_a_file_without_judgements_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     points = read_label_points(write_points(tmp_path), show=["photo"])
-    with Store.open("empty.sqlite", make_task(), points) as store:
+    with Store("empty.sqlite", make_task(), points) as store:
         assert "Judge something first" in _refused("export-judgements", "empty.sqlite", "out.csv")
         (question,) = ask(store, [(0, 1)])
         answer(store, question, None, "k")
@@ -230,7 +230,7 @@ def test_columns_are_encoded_as_they_were_judged(tmp_path: Path, monkeypatch: py
         ordinal={"size": ["S", "M", "L"]},
         missing="drop",
     )
-    with Store.open("judgements.sqlite", make_task(), points) as store:
+    with Store("judgements.sqlite", make_task(), points) as store:
         things = [tuple(rng.choice(29, 2, replace=False).tolist()) for _ in range(120)]
         for number, question in enumerate(ask(store, things)):
             answer(store, question, ("close", "far")[int(rng.integers(2))], f"k{number}")
@@ -312,7 +312,7 @@ def test_hostile_ids_survive_the_way_through_an_export(
     monkeypatch.chdir(tmp_path)
     points = read_label_points(write_points(tmp_path, len(_HOSTILE), _HOSTILE), show=["photo"])
     rng = np.random.default_rng(0)
-    with Store.open("judgements.sqlite", make_task(), points) as store:
+    with Store("judgements.sqlite", make_task(), points) as store:
         things = [tuple(rng.choice(len(_HOSTILE), 2, replace=False).tolist()) for _ in range(60)]
         for number, question in enumerate(ask(store, things)):
             answer(store, question, ("close", "far")[int(rng.integers(2))], f"k{number}")
@@ -341,7 +341,7 @@ def test_triplets_of_two_equal_things_are_left_out(tmp_path: Path, monkeypatch: 
     Path("points.csv").write_text("\n".join(["id,a,b", *rows]) + "\n", encoding="utf-8")
     things = [tuple(rng.choice(40, 3, replace=False).tolist()) for _ in range(150)]
     n_equal = 0
-    with Store.open("judgements.sqlite", make_task("triplets"), read_label_points("points.csv")) as store:
+    with Store("judgements.sqlite", make_task("triplets"), read_label_points("points.csv")) as store:
         for number, question in enumerate(ask(store, things)):
             reference, left, right = values[list(things[number])]
             n_equal += bool(np.array_equal(left, right) or np.array_equal(left - reference, reference - right))
@@ -359,7 +359,7 @@ def test_triplets_of_two_equal_things_are_left_out(tmp_path: Path, monkeypatch: 
 def test_triplets_of_equal_things_alone_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("points.csv").write_text("id,a\np,1\nq,2\nr,2\n", encoding="utf-8")
-    with Store.open("judgements.sqlite", make_task("triplets"), read_label_points("points.csv")) as store:
+    with Store("judgements.sqlite", make_task("triplets"), read_label_points("points.csv")) as store:
         for number, question in enumerate(ask(store, [(0, 1, 2), (0, 2, 1)])):
             answer(store, question, "left", f"key-{number}")
     text = _refused("fit", "--points", "points.csv", "--judgements", "judgements.sqlite")

@@ -9,11 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from closefar.label import ANSWERS, Task, TaskKind
-from closefar.label.app import render_items
-
-PAIRS = Task(TaskKind.pairs, "Alike?", "", ANSWERS[TaskKind.pairs])
-TRIPLETS = Task(TaskKind.triplets, "Which?", "", ANSWERS[TaskKind.triplets])
+from closefar.label.server import render_items
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +34,7 @@ def _texts(*values: str | None) -> np.ndarray:
 
 def _cells(column: np.ndarray, name: str = "x", *, shown: bool = False, rows: tuple[int, ...] = (0, 1)) -> list[dict]:
     points = _Points({name: column}, (name,) if shown else ())
-    return [thing["cells"][0] for thing in render_items(TRIPLETS if len(rows) == 3 else PAIRS, points, rows)]
+    return [thing["cells"][0] for thing in render_items(points, rows)]
 
 
 def test_numbers_have_a_place_in_the_range_of_their_column() -> None:
@@ -60,7 +56,6 @@ def test_numbers_have_a_place_in_the_range_of_their_column() -> None:
         ((16834.0, -5517.0, 0.0), "\N{MINUS SIGN}5517", "22,351 lower"),
         ((1e-9, 3e-9, 0.0), "3e\N{MINUS SIGN}09", "2e\N{MINUS SIGN}09 higher"),
         ((1e300, -1e300, 0.0), "\N{MINUS SIGN}1e+300", "2e+300 lower"),
-        ((1.7e308, -1.7e308, 0.0), "\N{MINUS SIGN}1.7e+308", None),
     ],
     ids=[
         "hundredths",
@@ -72,7 +67,6 @@ def test_numbers_have_a_place_in_the_range_of_their_column() -> None:
         "thousands",
         "tiny",
         "huge",
-        "infinite difference",
     ],
 )
 def test_differences_add_up_with_what_is_shown(values: tuple[float, ...], text: str, difference: str | None) -> None:
@@ -98,7 +92,7 @@ def test_differences_of_numbers_are_marked_from_the_usual_one_on() -> None:
 def test_about_half_of_the_differences_of_numbers_are_marked() -> None:
     values = np.random.default_rng(0).lognormal(size=2000)
     points = _Many({"x": values})
-    marked = [render_items(PAIRS, points, [row, row + 1])[0]["cells"][0]["differs"] for row in range(0, 2000, 2)]
+    marked = [render_items(points, [row, row + 1])[0]["cells"][0]["differs"] for row in range(0, 2000, 2)]
     assert 0.45 < np.mean(marked) < 0.55
 
 
@@ -106,8 +100,8 @@ def test_about_half_of_the_differences_of_numbers_are_marked() -> None:
 def test_two_numbers_that_stand_for_yes_and_no_are_marked(share: float) -> None:
     values = (np.arange(1000) < 1000 * share).astype(float)
     points = _Many({"x": values})
-    assert render_items(PAIRS, points, [0, 999])[1]["cells"][0]["differs"]
-    assert not render_items(PAIRS, points, [0, 1])[1]["cells"][0]["differs"]
+    assert render_items(points, [0, 999])[1]["cells"][0]["differs"]
+    assert not render_items(points, [0, 1])[1]["cells"][0]["differs"]
 
 
 def test_numbers_that_look_the_same_do_not_differ() -> None:
@@ -191,18 +185,17 @@ def test_only_whole_addresses_of_the_web_are_links(text: str) -> None:
 
 def test_what_was_asked_for_comes_first() -> None:
     points = _Points({"age": np.arange(3.0), "notes": _texts("p", "q", "r")}, ("notes",))
-    assert [cell["name"] for cell in render_items(PAIRS, points, [0, 1])[0]["cells"]] == ["notes", "age"]
+    assert [cell["name"] for cell in render_items(points, [0, 1])[0]["cells"]] == ["notes", "age"]
 
 
 def test_everything_can_be_sent_as_json_in_utf_8() -> None:
     points = _Points({"lone \ud800": _texts("\udfff", "x" * 10_000, "c"), "y": np.array([np.inf, np.nan, 1.0])})
-    found = render_items(PAIRS, points, [0, 1])
+    found = render_items(points, [0, 1])
     json.dumps(found, allow_nan=False, ensure_ascii=False).encode("utf-8")
     assert found[1]["cells"][0]["text"].endswith("… (6,000 more characters)")
 
 
-def test_a_question_has_as_many_things_as_its_kind() -> None:
-    points = _Points({"x": np.arange(3.0)})
-    assert [thing["id"] for thing in render_items(PAIRS, points, [2])] == ["c"]
-    with pytest.raises(ValueError, match="shows 2 things; got 3 rows"):
-        render_items(PAIRS, points, [0, 1, 2])
+def test_a_single_thing_is_compared_with_nothing() -> None:
+    (thing,) = render_items(_Points({"x": np.arange(3.0)}), [2])
+    assert thing["id"] == "c"
+    assert not thing["cells"][0]["differs"]

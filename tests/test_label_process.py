@@ -40,7 +40,7 @@ def task():
 
 @pytest.fixture
 def store(tmp_path, task, points):
-    store = Store.open(tmp_path / "judgements.sqlite", task, points)
+    store = Store(tmp_path / "judgements.sqlite", task, points)
     yield store
     store.close()
 

@@ -47,8 +47,7 @@ def test_a_sitting(tmp_path: Path) -> None:
         assert client.answer(first["id"], "far", key) == {"key": key, "recorded": True, "reason": None}
         client.answer(second["id"], None)
         progress = client.get("/api/findings").json["progress"]
-        assert (progress["n"], progress["n_unsure"], progress["n_today"]) == (2, 1, 2)
-        assert progress["seconds"] == 1.5
+        assert (progress["n"], progress["seconds"]) == (2, 1.5)
         last = progress["last_answer"]
         assert last["question"] == second["id"]
         assert client.undo(second["id"], last["key"])["recorded"]
@@ -135,7 +134,7 @@ def test_a_doubtful_answer_can_be_given_once_more(tmp_path: Path) -> None:
         (question, *_) = client.questions(1)
         client.answer(question["id"], "far")
         assert client.post("/api/review", {"question": question["id"]}).status == 404
-        server.server.findings.publish({"doubtful": [{"question": question["id"], "annotator": "owner"}]})
+        server.publish(doubtful=[{"question": question["id"], "annotator": "owner"}])
         found = client.post("/api/review", {"question": question["id"]})
         assert found.json["question"] == {**question, "purpose": "review"}
         assert client.answer(question["id"], "close")["recorded"]
@@ -164,13 +163,9 @@ def test_fits_follow_answers_and_choose_questions(tmp_path: Path) -> None:
         assert ("information",) in chosen
 
 
-def test_assets_are_checked_by_their_tags(tmp_path: Path) -> None:
+def test_pages_name_assets_that_are_there(tmp_path: Path) -> None:
     with running(tmp_path, number_table(5)) as server:
         client = server.client()
-        first = client.get("/static/label.js")
-        assert first.headers["cache-control"] == "no-cache"
-        assert client.get("/static/label.js", If_None_Match=first.headers["etag"]).status == 304
-        assert client.get("/static/label.js", If_None_Match='"old"').status == 200
         page = client.get("/").body.decode()
         names = [part.partition('"')[0] for part in page.split('"/static/')[1:]]
         assert names

@@ -29,7 +29,7 @@ def points(tmp_path: Path) -> LabelPoints:
 
 @pytest.fixture
 def store(tmp_path: Path, points: LabelPoints) -> Any:
-    with Store.open(tmp_path / "judgements.sqlite", make_task(), points) as opened:
+    with Store(tmp_path / "judgements.sqlite", make_task(), points) as opened:
         yield opened
 
 
@@ -74,10 +74,10 @@ def test_an_answer_that_is_sent_again_is_recorded_once(store: Store) -> None:
 
 def test_a_repeat_is_known_after_the_store_was_opened_again(tmp_path: Path, points: LabelPoints) -> None:
     path = tmp_path / "judgements.sqlite"
-    with Store.open(path, make_task(), points) as store:
+    with Store(path, make_task(), points) as store:
         (question,) = ask(store, [(0, 1)])
         answer(store, question, "close", "k")
-    with Store.open(path, make_task(), points) as store:
+    with Store(path, make_task(), points) as store:
         assert answer(store, question, "close", "k").recorded
         assert _events(store) == 1
 
@@ -277,7 +277,7 @@ def test_every_commit_waits_for_the_disk(store: Store) -> None:
 def test_files_are_their_owner_s_alone(tmp_path: Path, points: LabelPoints) -> None:
     before = os.umask(0)
     try:
-        with Store.open(tmp_path / "judgements.sqlite", make_task(), points) as store:
+        with Store(tmp_path / "judgements.sqlite", make_task(), points) as store:
             ask(store, [(0, 1)])
             modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("judgements*")}
     finally:
@@ -289,7 +289,7 @@ def test_files_are_their_owner_s_alone(tmp_path: Path, points: LabelPoints) -> N
 
 def test_a_closed_file_is_one_file_that_can_be_copied(tmp_path: Path, points: LabelPoints) -> None:
     path = tmp_path / "judgements.sqlite"
-    with Store.open(path, make_task(), points) as store:
+    with Store(path, make_task(), points) as store:
         (question,) = ask(store, [(0, 1)])
         answer(store, question, "close", "k")
         store.run(lambda connection: connection.execute("SELECT 1").fetchone())
@@ -358,7 +358,7 @@ def test_a_lock_of_another_program_is_a_sentence_and_the_store_goes_on(store: St
 
 
 def test_a_closed_store_takes_no_more(tmp_path: Path, points: LabelPoints) -> None:
-    store = Store.open(tmp_path / "judgements.sqlite", make_task(), points)
+    store = Store(tmp_path / "judgements.sqlite", make_task(), points)
     store.close()
     store.close()
     with pytest.raises(StoreError, match="is closed"):
@@ -412,7 +412,7 @@ def test_what_somebody_has_been_asked_is_not_chosen_again(store: Store) -> None:
 
 
 def test_a_triplet_is_the_same_with_its_sides_exchanged(tmp_path: Path, points: LabelPoints) -> None:
-    with Store.open(tmp_path / "triplets.sqlite", make_task("triplets"), points) as store:
+    with Store(tmp_path / "triplets.sqlite", make_task("triplets"), points) as store:
         ask(store, [(0, 1, 2)])
         store.add_findings({}, 1, [(0, 2, 1), (1, 0, 2)], "information")
         found = store.run(
@@ -438,7 +438,7 @@ def test_a_second_server_is_refused(tmp_path: Path, points: LabelPoints, store: 
     link.symlink_to(store.path)
     for path in (store.path, link):
         with pytest.raises(ValueError, match="is open in another `closefar label`"):
-            Store.open(path, make_task(), points)
+            Store(path, make_task(), points)
     (question,) = ask(store, [(0, 1)])
     assert answer(store, question, "close", "k").recorded
 
@@ -447,7 +447,7 @@ def test_the_key_stays_and_is_not_in_the_file(tmp_path: Path, points: LabelPoint
     path = tmp_path / "judgements.sqlite"
     keys = []
     for _ in range(2):
-        with Store.open(path, make_task(), points) as store:
+        with Store(path, make_task(), points) as store:
             keys.append(store.key)
     assert keys[0] == keys[1] == Path(f"{path}-key").read_bytes()
     assert len(keys[0]) == 32
@@ -460,22 +460,22 @@ def test_a_key_that_others_can_read_or_made_is_refused(tmp_path: Path, points: L
     key.write_bytes(bytes(32))
     key.chmod(0o644)
     with pytest.raises(PermissionError, match=r"readable by you alone.*its mode is 644"):
-        Store.open(path, make_task(), points)
+        Store(path, make_task(), points)
     key.chmod(0o600)
     key.write_bytes(b"short")
     with pytest.raises(ValueError, match="must have 32 bytes; it has 5"):
-        Store.open(path, make_task(), points)
+        Store(path, make_task(), points)
     key.unlink()
     key.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="not a link"):
-        Store.open(path, make_task(), points)
+        Store(path, make_task(), points)
     assert not (tmp_path / "elsewhere").exists()
 
 
 def _opened(path: Path, points: LabelPoints, **task: Any) -> str:
     """What opening says, or nothing."""
     try:
-        Store.open(path, make_task(**task), points).close()
+        Store(path, make_task(**task), points).close()
     except ValueError as error:
         return str(error)
     return ""
@@ -551,7 +551,7 @@ def test_files_of_another_kind_are_refused_and_left_alone(tmp_path: Path, points
 
 def test_a_damaged_file_is_refused_with_a_sentence(tmp_path: Path, points: LabelPoints) -> None:
     path = tmp_path / "judgements.sqlite"
-    with Store.open(path, make_task(), points) as store:
+    with Store(path, make_task(), points) as store:
         for question in ask(store, [(row % 29, 29) for row in range(500)]):
             answer(store, question, "close", f"k{question}")
     content = bytearray(path.read_bytes())
@@ -576,9 +576,9 @@ def test_an_empty_file_is_as_good_as_none(tmp_path: Path, points: LabelPoints) -
 
 def test_paths_that_can_t_be_used_are_sentences(tmp_path: Path, points: LabelPoints) -> None:
     with pytest.raises(FileNotFoundError, match="no such folder"):
-        Store.open(tmp_path / "none" / "judgements.sqlite", make_task(), points)
+        Store(tmp_path / "none" / "judgements.sqlite", make_task(), points)
     with pytest.raises(IsADirectoryError, match="it is a folder"):
-        Store.open(tmp_path, make_task(), points)
+        Store(tmp_path, make_task(), points)
     with pytest.raises(TableError, match="does not exist"):
         read_recorded(tmp_path / "none.sqlite")
     with pytest.raises(TableError, match="directory without"):
@@ -614,7 +614,7 @@ _HOSTILE = [
 
 def test_hostile_and_huge_ids_are_ids(tmp_path: Path) -> None:
     points = read_label_points(write_points(tmp_path, len(_HOSTILE), _HOSTILE), show=["photo"])
-    with Store.open(tmp_path / "judgements.sqlite", make_task(), points) as store:
+    with Store(tmp_path / "judgements.sqlite", make_task(), points) as store:
         for question in ask(store, [(row, (row + 1) % len(_HOSTILE)) for row in range(len(_HOSTILE))]):
             answer(store, question, "far", f"k{question}")
     found = read_recorded(tmp_path / "judgements.sqlite")
@@ -636,7 +636,7 @@ def test_writes_that_the_system_refuses_lose_nothing_that_was_acknowledged(tmp_p
 
         folder = Path(sys.argv[1])
         points = read_label_points(write_points(folder), show=["photo"])
-        with Store.open(folder / "judgements.sqlite", make_task(), points) as store:
+        with Store(folder / "judgements.sqlite", make_task(), points) as store:
             questions = ask(store, [(row % 29, 29) for row in range(400)])
             log = Path(f"{store.path}-wal").stat().st_size
             unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -666,7 +666,7 @@ def test_a_file_is_read_where_nothing_may_be_written(
     tmp_path: Path, points: LabelPoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "judgements.sqlite"
-    with Store.open(path, make_task(), points) as store:
+    with Store(path, make_task(), points) as store:
         (question,) = ask(store, [(0, 1)])
         answer(store, question, "close", "k")
         with monkeypatch.context() as patch:

@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -22,19 +22,19 @@ from closefar.arrays import FloatArray, numbered
 from closefar.cli import options
 from closefar.cli.label import LabelTask, Serving, export_judgements, label, serve
 from closefar.cli.options import argument, number, option
-from closefar.cli.session import EXIT_CODES, REPORT, TABLE, Output, Replacing, Session, named
+from closefar.cli.session import EXIT_CODES, REPORT, TABLE, Session, WritingSession, command, named
 from closefar.errors import command_words
-from closefar.noise import with_flips
 from closefar.plain import format_table, records, to_jsonable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from closefar.fitting import Fit, Scores
+    from closefar.fitting import Fit
     from closefar.judgements import Judgements
     from closefar.learners import ClassMetricLearner, MetricLearner, Model
+    from closefar.model import Scores
     from closefar.questions import LabelErrors
-    from closefar.tables import Pairs, PairTable, Source
+    from closefar.tables import Pairs, Source
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which judgements a table holds, two labels, levels or comparisons, and what is said of them on the screen.
@@ -59,63 +59,43 @@ def _words_in_order(counts: dict[str, int], far: str | None, levels: tuple[str, 
     levels : tuple of str, optional
         All of them in order; the order of more than two numbers is known.
     """
-    if levels is not None:
-        return _checked_levels(counts, levels)
-    if len(counts) == 2:
-        return _two_sides(counts, far)
     words = sorted(counts)
-    numbers = [word for word in words if _number(word) is not None]
-    if len(words) < 2 or len(numbers) < len(words):
-        mixed = "numbers and words, " if numbers and len(words) > 2 else ""
+    if levels is not None:
+        unknown = [word for word in words if word not in levels]
+        if unknown:
+            raise ValueError(
+                f"--levels must list every label, from closest to farthest; got {', '.join(levels)}, without "
+                f"{_named(counts, unknown)}. Add what is missing, or correct the labels."
+            )
+        return levels
+    if far is not None:
+        if far not in words or len(words) != 2:
+            raise ValueError(
+                f"--far must be one of two labels; got {far!r}, and the labels are {_named(counts, words)}. Correct "
+                "it, or give the order of all levels with --levels instead."
+            )
+        return next(word for word in words if word != far), far
+    if len(words) == 2:
+        first, second = sorted(words, key=_plainly)
+        if (_plainly(first), _plainly(second)) not in _PLAIN:
+            raise ValueError(
+                f"it is not clear which label means far: they are {_named(counts, words)}. "
+                f"Use --far {words[1]!r} or --far {words[0]!r}."
+            )
+        return first, second
+    if len(words) < 2 or None in map(_number, words):
         words.sort(key=lambda word: _number(word) is not None)  # a few words among numbers come first
         raise ValueError(
             "there must be two labels, one for close and one for far, or levels, which are numbers or in the order of "
-            f"--levels; got {mixed}{len(words)} in all: {_named(counts, words)}. Correct the label column, choose "
+            f"--levels; got {len(words)}: {_named(counts, words)}. Correct the label column, choose "
             "another with --label, or give all labels from closest to farthest with --levels."
         )
-    levels = tuple(sorted(words, key=float))
-    if len(levels) > _MOST_UNORDERED:
+    if len(words) > _MOST_UNORDERED:
         raise ValueError(
-            f"numbers are treated as levels if there are at most {_MOST_UNORDERED} different ones; got {len(levels)}: "
-            f"{_named(counts, levels)}. Round them to fewer levels, or list them all with --levels."
+            f"numbers are treated as levels if there are at most {_MOST_UNORDERED} different ones; got {len(words)}: "
+            f"{_named(counts, words)}. Round them to fewer levels, or list them all with --levels."
         )
-    if far is not None:
-        raise ValueError(
-            f"--far says which of two labels means far; got --far {far} with the {len(levels)} levels "
-            f"{', '.join(levels)}. Leave it out; --levels gives an order from closest to farthest."
-        )
-    return levels
-
-
-def _checked_levels(counts: dict[str, int], levels: tuple[str, ...]) -> tuple[str, ...]:
-    """The levels, which must be those of the labels."""
-    unknown = sorted(set(counts) - set(levels))
-    if unknown:
-        raise ValueError(
-            f"--levels must list every label, from closest to farthest; got {', '.join(levels)}, without "
-            f"{_named(counts, unknown)}. Add what is missing, or correct the labels."
-        )
-    unused = [level for level in levels if level not in counts]
-    if unused:
-        raise ValueError(
-            f"each level must have a judgement, or its thresholds are undetermined; nobody used "
-            f"{', '.join(map(repr, unused))}. Leave it out of --levels, or merge it with the next one."
-        )
-    return levels
-
-
-def _two_sides(counts: dict[str, int], far: str | None) -> tuple[str, str]:
-    first, second = words = sorted(counts)
-    if far is None:
-        if tuple(sorted(map(_plainly, words))) not in _PLAIN:
-            raise ValueError(
-                f"it is not clear which label means far: they are {_named(counts, words)}. "
-                f"Use --far {second!r} or --far {first!r}."
-            )
-        far = max(words, key=_plainly)
-    elif far not in words:
-        raise ValueError(f"--far must be one of the two labels {_named(counts, words)}; got {far!r}.")
-    return (first, second) if far == second else (second, first)
+    return tuple(sorted(words, key=float))
 
 
 def _spelled_alike(labels: Any, words: tuple[str, ...]) -> Any:
@@ -129,8 +109,7 @@ def _spelled_alike(labels: Any, words: tuple[str, ...]) -> Any:
         return label if number is None or label in words else by_number.get(number, f"{number:.15g}")
 
     if not isinstance(labels, CodedLabels):
-        known, codes = np.unique(labels.astype(str), return_inverse=True)
-        return np.array(list(map(spelled, known.tolist())), dtype=object)[codes]
+        labels = CodedLabels(*np.unique(labels.astype(str), return_inverse=True))
     known, codes = np.unique(list(map(spelled, labels.words)), return_inverse=True)
     return CodedLabels(known.tolist(), codes.astype(labels.codes.dtype)[labels.codes])
 
@@ -164,9 +143,8 @@ def _plainly(word: str) -> str:
 # From the options of a command to pairs, labels and predictions.
 
 
-_USUAL_FOLDS = 5  # as is usual: each fit sees four fifths of the pairs
+_OF_FIT = ("comparison_noise", "max_time", "checkpoint")  # options that are no parameters of a learner
 _ROWS_WRITTEN = 1 << 17  # at a time
-_LARGEST_SCALE = 1e75  # its fourth power, which squared distances of squared differences need, is still a number
 
 
 def _read_labelled(
@@ -176,10 +154,10 @@ def _read_labelled(
     from closefar.tables import read_or_open_pairs
 
     source = files.source()
-    table = _read(session, lambda: read_or_open_pairs(source, labelled=True, **columns.encoding_options()))
+    table = session.read(read_or_open_pairs, source, labelled=True, **columns.given)
     if table.are_comparisons:
         return table, (), source
-    levels, counts = learning.levels_in_order, _counts(table.labels)
+    levels, counts = learning.levels, _counts(table.labels)
     if levels is None and learning.far is None:
         used = tuple(answer for answer in files.recorded_answers or () if answer in counts)
         levels = used if len(used) > 1 else None
@@ -196,15 +174,6 @@ def _read_labelled(
 def _in_order(levels: tuple[str, ...]) -> str:
     first, *middle, last = levels
     return ", ".join([f"{first} (closest)", *middle, f"{last} (farthest)"])
-
-
-def _read(session: Session, read: Callable[[], Any]) -> Any:
-    """Read a table, and note what there is to note of it."""
-    with session.stage("reading"):
-        table = read()
-    comparisons = getattr(table, "comparisons", None)
-    session.warn(*table.notes, *(() if comparisons is None else comparisons.notes))
-    return table
 
 
 def _load(path: Path) -> Model:
@@ -226,8 +195,7 @@ def _read_for_model(
         if not model.is_single and not model.metric.thresholds:
             need = "comparisons: use --comparisons with --points"
         raise ValueError(f"the model was fitted to {need}.")
-    encoding = new_data.encoding_of(model)
-    table = _read(session, lambda: read_or_open_pairs(source, encoding=encoding, labelled=labelled))
+    table = session.read(read_or_open_pairs, source, encoding=new_data.encoding_of(model), labelled=labelled)
     if labelled and len(model.classes) > 2 and not table.are_comparisons:
         table = table.with_labels(_spelled_alike(table.labels, model.classes))
     return model, table
@@ -244,25 +212,18 @@ def _fit_learner(session: Session, table: Pairs, words: tuple[str, ...], learnin
     groups = None if isinstance(table.data, Tuples) else _shared_ids(table)
     if table.groups is not None:
         groups = table.groups.astype(str)
-    others = {"feature_names": table.encoding.feature_names, **others_of(table), **learning.fit_options()}
+    others = {"feature_names": table.encoding.feature_names, **others_of(table)}
+    others |= {name: given for name, given in vars(learning).items() if name in _OF_FIT and given is not None}
     with session.stage("fitting", shows_itself=True):
         learner.fit(table.data, labels_of(table), table.weights, groups=groups, **others)
-    for name, scale in zip(table.encoding.feature_names, learner.fit_statistics_.column_scales, strict=True):
-        if scale != 0 and not 1 / _LARGEST_SCALE < scale < _LARGEST_SCALE:
-            raise ValueError(
-                f"differences in a column must be between {1 / _LARGEST_SCALE:g} and {_LARGEST_SCALE:g} in size; those "
-                f"in {name!r} are about {scale:.1g}. Change its units, or leave it out with --drop."
-            )
     return learner
 
 
-def _shared_ids(table: Pairs, used: Judgements | None = None) -> NDArray[Any] | None:
-    """The points of the pairs, or of some of them, by their ids, where pairs share points."""
+def _shared_ids(table: Pairs, rows: Any = slice(None)) -> NDArray[Any] | None:
+    """The points of these pairs by their ids, where pairs share points."""
     from closefar.judgements import share_points
 
-    if len(table.id_names) < 2:
-        return None
-    points: Any = table.identity.codes if used is None else table.identity.index[used.numbers]
+    points = table.identity.codes[rows] if len(table.id_names) > 1 else None
     return points if share_points(points) else None
 
 
@@ -270,9 +231,10 @@ def _dependent(table: Pairs, used: Judgements | None = None) -> NDArray[Any] | N
     """Which pairs, or which of some, depend on each other: those of a group, or that share points by ids or values."""
     from closefar.judgements import find_points
 
+    rows = slice(None) if used is None else used.numbers
     if table.groups is not None:
-        return (table.groups if used is None else table.groups[used.numbers]).astype(str)
-    points = _shared_ids(table, used)
+        return table.groups[rows].astype(str)
+    points = _shared_ids(table, rows)
     return points if points is not None else find_points(table.data if used is None else used.data)
 
 
@@ -287,28 +249,6 @@ def _groups_of(session: Session, table: Pairs, remedy: str = "cross-validation i
             "with --group."
         )
     return points
-
-
-def _folds_of(
-    session: Session, table: Pairs, words: tuple[str, ...], groups: NDArray[Any] | None
-) -> tuple[int, NDArray[Any] | None]:
-    """The number of folds that the groups allow, and the groups; by pair where they allow none."""
-    from closefar.judgements import most_folds
-
-    judgements, n_folds = _read_judgements(table, words), _USUAL_FOLDS
-    if words:
-        n_folds = max(2, min(n_folds, int(np.bincount(judgements.codes, minlength=len(words)).min())))
-    if groups is None:
-        return n_folds, None
-    allowed = most_folds(n_folds, judgements, groups, seed=0)
-    if allowed >= 2:
-        return allowed, groups
-    noun, labels = ("pair", "both labels" if len(words) == 2 else "all labels") if words else ("comparison", "enough")
-    session.warn(
-        f"cross-validation is by {noun}, as no folds that keep groups or points apart have {labels}: results hold for "
-        f"new {noun}s of the same points or groups, and may be worse for others."
-    )
-    return n_folds, np.arange(len(table))
 
 
 def _squared_distances(table: Pairs, model: Model) -> FloatArray:
@@ -339,32 +279,26 @@ def _with_ids(
         yield block | {name: np.asarray(column[where]) for name, column in columns.items()}
 
 
-def _read_judgements(table: Pairs, words: tuple[str, ...], **annotators: Any) -> Judgements:
-    """The pairs with their labels, which must be among these words, or the comparisons."""
+def _scored_by(model: Model, table: Pairs) -> Scores:
+    """The judgements of a table, scored by the model; annotators whom it knows have their own strictness."""
     from closefar.judgements import Columns, Judgements, Sides
     from closefar.tables import labels_of
 
     columns, given = Columns(len(table.encoding.feature_names)), (table.data, labels_of(table), table.weights)
     if table.are_comparisons:
-        return Judgements.read_comparisons(columns, *given, fitting=False)
-    return Judgements.read(columns, *given, sides=Sides.in_order(words), **annotators)
-
-
-def _scored_by(model: Model, table: Pairs) -> Scores:
-    """The judgements of a table, scored by the model; annotators whom it knows have their own strictness."""
-    if not table.are_comparisons and not model.classes:
+        return model.scorer().score(Judgements.read_comparisons(columns, *given, fitting=False))
+    if not model.classes:
         raise ValueError(
             "the model was fitted to comparisons, so it has no threshold by which pairs could be called close or far. "
             "Give --comparisons, or fit a threshold with calibrate_threshold in Python."
         )
-    if table.are_comparisons:
-        return model.scorer().score(_read_judgements(table, ()))
-    squared, known = _squared_distances(table, model), model.annotators
-    if table.annotators is None or not known:
-        return model.scorer().score(_read_judgements(table, model.classes), squared)
-    others = sorted(set(table.annotators) - set(known))
-    names = {"annotators": table.annotators, "known_annotators": (*known, *others)}
-    return model.scorer(len(others)).score(_read_judgements(table, model.classes, **names), squared)
+    squared, others = _squared_distances(table, model), list[str]()
+    people: dict[str, Any] = {}
+    if table.annotators is not None and model.annotators:
+        others = sorted(set(table.annotators) - set(model.annotators))
+        people = {"annotators": table.annotators, "known_annotators": (*model.annotators, *others)}
+    judgements = Judgements.read(columns, *given, sides=Sides.in_order(model.classes), **people)
+    return model.scorer(len(others)).score(judgements, squared)
 
 
 def _report_of(
@@ -378,15 +312,15 @@ def _report_of(
     title: str | None,
 ) -> bytes:
     """The content of a report, which names the files behind it; `judged` as for `encode_report`."""
-    from closefar.report import N_PARTS, Provenance, encode_report
+    from closefar.report import Provenance, encode_report
 
     points, pairs, comparisons, judgements = (None if path is None else str(path) for path in files.paths)
     provenance = Provenance(points, pairs, str(model), table.encoding.categories, comparisons, judgements)
     groups = _groups_of(session, table, *(["intervals are wider for it"] if judged else []))
     ids = table.ids if hasattr(table, "points") or table.id_names != ("row",) else None  # a file has many row numbers
     about = {"title": title, "provenance": provenance, "ids": ids, "groups": groups}
-    with session.stage("report", n_parts=N_PARTS) as tell:
-        return encode_report(learner, named(path, REPORT), *judged, **about, watch=tell)
+    with session.stage("report"):
+        return encode_report(learner, named(path, REPORT), *judged, **about)
 
 
 def _metric_facts(model: Model) -> dict[str, Any]:
@@ -426,16 +360,13 @@ _MOST_ANNOTATORS = 10  # named in one line
 
 _SIGNIFICANT = 0.01  # a p-value below this is warned of, so that few right models are
 
-_MODEL_OUT = option("The model file to write.", "FILE", "--out", "-o", default=Path("model.closefar"))
-
 
 def fit(
     files: options.WeightedFiles,
     columns: options.Columns,
     learning: options.LongLearning,
-    output: Output,
-    replacing: Replacing,
-    out: Path = _MODEL_OUT,
+    session: WritingSession,
+    out: Path = option("The model file to write.", "FILE", "--out", "-o", default=Path("model.closefar")),
     report: Path | None = option("Also write a report: .html, .json, .txt or .md.", "FILE"),
     title: str | None = options.REPORT_TITLE,
 ) -> None:
@@ -443,51 +374,29 @@ def fit(
 
     closefar fit --points points.csv --pairs pairs.csv --report report.html
     """
-    with Session("fit", output) as session:
-        learning.check(files, columns)
-        _check_outputs(out, report, learning.checkpoint, title, replacing, files)
-        session.checkpoint = learning.checkpoint
-        table, words, source = _read_labelled(session, files, columns, learning)
-        learner = _fit_learner(session, table, words, learning)
-        _warn_of_annotators(session, learner)
-        _warn_of_noise(session, learner, table)
-
-        from closefar.learners import Model
-
-        model = Model.of(learner, table, source)
-        contents = {out: model.to_bytes()}
-        if report is not None:
-            contents[report] = _report_of(session, learner, report, table, files=files, model=out, title=title)
-        session.write_files(contents)
-        session.unfinished = not learner.certificate_.converged
-        written = [str(path) for path in contents]
-        session.show(
-            f"{model.summary}\nWrote {' and '.join(written)}.",
-            {"written": written, "n_pairs": len(table), **_fit_facts(model, learner)},
-        )
-
-
-def _check_outputs(
-    out: Path,
-    report: Path | None,
-    checkpoint: Path | None,
-    title: str | None,
-    replacing: Replacing,
-    files: options.Files,
-) -> None:
     if report is None and title is not None:
         raise ValueError("--title is the headline of a report. Add --report, or leave --title out.")
-    replacing.check([out] if report is None else [out, report], read=[*files.paths, checkpoint])
+    learning.check(files)
+    outputs = [path for path in (out, report, learning.checkpoint) if path is not None]
+    session.check(outputs, read=files.paths, continued=learning.checkpoint)
     if report is not None:
         from closefar.report import check_report
 
         check_report(named(report, REPORT))
-    if checkpoint is not None:
-        from closefar.fitting import Checkpoint
+    session.checkpoint = learning.checkpoint
+    table, words, source = _read_labelled(session, files, columns, learning)
+    learner = _fit_learner(session, table, words, learning)
+    _warn_of_annotators(session, learner)
+    _warn_of_noise(session, learner, table)
 
-        if checkpoint in files.paths:
-            raise ValueError(f"the checkpoint must have a name of its own; {checkpoint} is named twice.")
-        Checkpoint(checkpoint)
+    from closefar.learners import Model
+
+    model = Model.of(learner, table, source)
+    contents = {out: model.to_bytes()}
+    if report is not None:
+        contents[report] = _report_of(session, learner, report, table, files=files, model=out, title=title)
+    session.unfinished = not learner.certificate_.converged
+    session.finish(contents, f"{model.summary}\n", n_pairs=len(table), **_fit_facts(model, learner))
 
 
 def _fit_facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
@@ -566,14 +475,16 @@ Units = StrEnum("Units", ["auto", "columns", "shared"])
 
 def classes(
     columns: options.Columns,
-    output: Output,
-    replacing: Replacing,
-    points: Path = option(*options.POINTS, default=...),
+    session: WritingSession,
+    points: options.Points,
     label: str | None = option("Column of class labels. Default: 'label' or 'labels'.", "COLUMN"),
-    id: str | None = option("Column of point ids. Default: 'id', else row numbers.", "COLUMN"),
-    na_values: list[str] | None = option(*options.NA_VALUES),
     decimal: str | None = option(*options.DECIMAL),
-    wrong_share: str = option("Share of wrong labels, or estimate; 0 trusts all labels.", "SHARE", default="estimate"),
+    wrong_share: float | str = option(
+        "Share of wrong labels, or estimate; 0 trusts all labels.",
+        "SHARE",
+        default="estimate",
+        rule=number(float, "estimate"),
+    ),
     units: Units = option(
         "Plain distance of neighbours: each column in its own unit, or all in one; auto tries both.", default=Units.auto
     ),
@@ -591,37 +502,50 @@ def classes(
 
     closefar classes --points points.csv --label species --neighbours neighbours.closefar
     """
-    with Session("classes", output) as session:
-        files = options.Files(
-            points=points, id=id, label=label, na_values=na_values, decimal=decimal, no_annotators=True
-        )
-        encoding = columns.encoding_options()
-        share = number(wrong_share, float, "--wrong-share", "estimate")
-        outputs = [path for path in (out, neighbours, suspicious) if path is not None]
-        if len(set(outputs)) < len(outputs):
-            raise ValueError("--out, --neighbours and --suspicious must name different files.")
-        replacing.check(outputs, read=files.paths)
-        from closefar.tables import encode_table, labels_of, read_pairs, write_table
+    files = options.Files(**vars(points), label=label, decimal=decimal, no_annotators=True)
+    session.check([path for path in (out, neighbours, suspicious) if path is not None], read=files.paths)
+    from closefar.tables import encode_table, labels_of, read_pairs, write_table
 
-        if suspicious is not None:
-            encode_table({}, named(suspicious, TABLE))  # says if its format is unknown, or a package is missing
-        table = _read(session, lambda: read_pairs(files.source(), labelled=True, **encoding))
-        table = table.with_labels(labels_of(table).astype(str))
-        from closefar.learners import ClassMetricLearner, Model
+    if suspicious is not None:
+        encode_table({}, named(suspicious, TABLE))  # says if its format is unknown, or a package is missing
+    table = session.read(read_pairs, files.source(), labelled=True, **columns.given)
+    table = table.with_labels(labels_of(table).astype(str))
+    from closefar.learners import ClassMetricLearner, Model
 
-        learner = ClassMetricLearner(wrong_share=share, units=units.value, verbose=int(session.is_watched))
-        with session.stage("fitting", shows_itself=True):
-            learner.fit(table.data, table.labels, feature_names=table.encoding.feature_names)
-        of_pairs = replace(Model.of(learner.pair_learner_, table, files.source()), is_single=False)
-        contents: dict[Path, Any] = {out: of_pairs.to_bytes()}
-        if neighbours is not None:
-            names = {"id": files.id, "na_values": files.source().na_values, "decimal": files.decimal}
-            contents[neighbours] = Model(learner.neighbour_metric_, (), table.encoding, names, False, None).to_bytes()
-        if suspicious is not None:
-            contents[suspicious] = lambda file: write_table(_suspicious(learner, table), named(suspicious, TABLE), file)
-        session.write_files(contents)
-        session.unfinished = not learner.pair_learner_.certificate_.converged
-        _show_classes(session, learner, table, [str(path) for path in contents])
+    learner = ClassMetricLearner(wrong_share=wrong_share, units=units.value, verbose=int(session.is_watched))
+    with session.stage("fitting", shows_itself=True):
+        learner.fit(table.data, table.labels, feature_names=table.encoding.feature_names)
+    of_pairs = replace(Model.of(learner.pair_learner_, table, files.source()), is_single=False)
+    contents: dict[Path, Any] = {out: of_pairs.to_bytes()}
+    if neighbours is not None:
+        names = {"id": points.id, "na_values": points.na_values, "decimal": decimal}
+        contents[neighbours] = Model(learner.neighbour_metric_, (), table.encoding, names, False, None).to_bytes()
+    if suspicious is not None:
+        contents[suspicious] = lambda file: write_table(_suspicious(learner, table), named(suspicious, TABLE), file)
+    session.unfinished = not learner.pair_learner_.certificate_.converged
+    rows = records(next(_suspicious(learner, table, _N_SHOWN)))
+    shown = [
+        " ".join(f"{name} {_cell(value)}" for name, value in row.items())
+        for row in rows
+        if row["probability_wrong"] > _MOST_INNOCENT
+    ]
+    low, high = learner.wrong_share_interval_
+    found = f"Wrong class labels: {learner.wrong_share_:.1%} of {len(table):,} (90 % interval {low:.1%} to {high:.1%})."
+    if shown:
+        found += " The most suspicious:"
+    session.finish(
+        contents,
+        "\n".join([command_words(learner.pair_learner_.summary()), found, *shown, ""]),
+        n_points=len(table),
+        classes=learner.classes_,
+        feature_names=table.encoding.feature_names,
+        wrong_share=learner.wrong_share_,
+        wrong_share_interval=learner.wrong_share_interval_,
+        most_suspicious=rows,
+        threshold=learner.metric_.threshold,
+        rank=learner.metric_.rank,
+        neighbour_rank=learner.neighbour_metric_.rank,
+    )
 
 
 def _suspicious(learner: ClassMetricLearner, table: Pairs, n_rows: int | None = None) -> Iterator[dict[str, Any]]:
@@ -634,33 +558,6 @@ def _suspicious(learner: ClassMetricLearner, table: Pairs, n_rows: int | None = 
     return _with_ids(table, columns, order)
 
 
-def _show_classes(session: Session, learner: ClassMetricLearner, table: Pairs, written: list[str]) -> None:
-    rows = records(next(_suspicious(learner, table, _N_SHOWN)))
-    shown = [
-        " ".join(f"{name} {_cell(value)}" for name, value in row.items())
-        for row in rows
-        if row["probability_wrong"] > _MOST_INNOCENT
-    ]
-    low, high = learner.wrong_share_interval_
-    found = f"Wrong class labels: {learner.wrong_share_:.1%} of {len(table):,} (90 % interval {low:.1%} to {high:.1%})."
-    if shown:
-        found += " The most suspicious:"
-    summary = command_words(learner.pair_learner_.summary())
-    facts = {
-        "written": written,
-        "n_points": len(table),
-        "classes": learner.classes_,
-        "feature_names": table.encoding.feature_names,
-        "wrong_share": learner.wrong_share_,
-        "wrong_share_interval": learner.wrong_share_interval_,
-        "most_suspicious": rows,
-        "threshold": learner.metric_.threshold,
-        "rank": learner.metric_.rank,
-        "neighbour_rank": learner.neighbour_metric_.rank,
-    }
-    session.show("\n".join([summary, found, *shown, f"Wrote {' and '.join(written)}."]), facts)
-
-
 def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -669,7 +566,7 @@ def _cell(value: Any) -> str:
 # ``closefar label-errors`` and ``closefar sample-size``: questions about labelled pairs.
 
 
-_LARGEST_SEED = 2**32 - 1  # of NumPy
+_SEEDS = 2**32  # of NumPy
 _LEAST_ERROR = 1e-12  # a target below what rounding leaves would ask for more pairs than can be counted
 
 
@@ -680,51 +577,48 @@ def label_errors(
     files: options.WeightedFiles,
     columns: options.Columns,
     learning: options.PenalisedLearning,
-    output: Output,
-    replacing: Replacing,
+    session: WritingSession,
     out: Path | None = option(
         "Write all labels, most suspicious first: .csv, .csv.gz, .tsv, .parquet or .npz.", "FILE", "--out", "-o"
     ),
-    top: int = option("Number of suspicious labels to show.", "N", default=10),
-    seed: int = option("Random seed of the cross-validation folds.", "N", default=0),
+    top: int = option("Number of suspicious labels to show.", "N", default=10, rule=number(int, least=1)),
+    seed: int = option(
+        "Random seed of the cross-validation folds.", "N", default=0, rule=number(int, least=0, below=_SEEDS)
+    ),
 ) -> None:
     """Find labels, levels or answers that contradict the learned distance, and estimate how many are wrong.
 
     closefar label-errors --points points.csv --pairs pairs.csv --out suspicious.csv
     """
-    with Session("label-errors", output) as session:
-        number(top, int, "--top", least=1)
-        number(seed, int, "--seed", least=0, below=_LARGEST_SEED + 1)
-        learning.check(files, columns)
-        if out is not None:
-            replacing.check_table(out, read=files.paths)
-        table, words, _ = _read_labelled(session, files, columns, learning)
-        learner = learning.learner(words, verbose=False)
-        folds, groups = _folds_of(session, table, words, _groups_of(session, table))
-        from closefar.questions import find_label_errors
-        from closefar.tables import labels_of, others_of
+    learning.check(files)
+    if out is not None:
+        session.check_table(out, read=files.paths)
+    table, words, _ = _read_labelled(session, files, columns, learning)
+    learner = learning.learner(words, verbose=False)
+    groups = _groups_of(session, table)
+    from closefar.judgements import most_folds
+    from closefar.questions import find_label_errors
+    from closefar.tables import labels_of, others_of
 
-        with session.stage("cross-validating"):
-            errors = find_label_errors(
-                learner,
-                table.data,
-                labels_of(table),
-                sample_weight=table.weights,
-                cv=folds,
-                groups=groups,
-                random_state=seed,
-                **others_of(table),
-            )
-        if out is not None:
-            session.write_table(_contradicting(table, errors, errors.order), len(table), out)
-            return
-        shown = next(_contradicting(table, errors, errors.order[:top]))
-        shares = ("share", "share_low", "share_high", "unseen_share", "unseen_low", "unseen_high")  # None: not claimed
-        names = (*shares, "reason", "meaning", "n_contradicting")
-        facts = {"n_labels": len(errors.labels), **{name: getattr(errors, name) for name in names}}
-        rows = records(shown)
-        text = format_table([(name, "") for name in shown], [[_cell(value) for value in row.values()] for row in rows])
-        session.show(f"{command_words(errors.headline())}\n{text}", {**facts, "most_suspicious": rows})
+    given = (table.data, labels_of(table))
+    if groups is not None and most_folds(2, learner.read(*given, table.weights), groups, seed=0) < 2:
+        session.warn(
+            "cross-validation is by pair after all, as no folds keep groups or points apart: results hold for new "
+            "pairs of the same points or groups, and may be worse for others."
+        )
+    with session.stage("cross-validating"):
+        options = {"sample_weight": table.weights, "groups": groups, "random_state": seed, **others_of(table)}
+        errors = find_label_errors(learner, *given, **options)
+    if out is not None:
+        session.write_table(_contradicting(table, errors, errors.order), len(table), out)
+        return
+    shown = next(_contradicting(table, errors, errors.order[:top]))
+    shares = ("share", "share_low", "share_high", "unseen_share", "unseen_low", "unseen_high")  # None: not claimed
+    names = (*shares, "reason", "meaning", "n_contradicting")
+    facts = {"n_labels": len(errors.labels), **{name: getattr(errors, name) for name in names}}
+    rows = records(shown)
+    text = format_table([(name, "") for name in shown], [[_cell(value) for value in row.values()] for row in rows])
+    session.show(f"{command_words(errors.headline())}\n{text}", {**facts, "most_suspicious": rows})
 
 
 def _contradicting(table: Pairs, errors: LabelErrors, order: NDArray[Any]) -> Iterator[dict[str, NDArray[Any]]]:
@@ -741,29 +635,33 @@ def sample_size(
     files: options.Files,
     columns: options.Columns,
     learning: options.Learning,
-    output: Output,
-    target_error: float = option("The error to reach.", "ERROR", default=...),
+    session: Session,
+    target_error: float = option(
+        "The error to reach.", "ERROR", default=..., rule=number(float, least=_LEAST_ERROR), typed=str
+    ),
     measure: Measure = option(
         "Error to plan for: the excess loss per label (nats), or the relative error of M / tau.", default=Measure.loss
     ),
-    delta: float = option("Accepted probability of missing the target error.", "PROBABILITY", default=0.05),
+    delta: float = option(
+        "Accepted probability of missing the target error.",
+        "PROBABILITY",
+        default=0.05,
+        rule=number(float, above=0, below=1),
+    ),
 ) -> None:
     """Plan how many pairs or comparisons to judge for a target error, from a pilot study.
 
     closefar sample-size --points points.csv --pairs pilot.csv --target-error 0.01
     """
-    with Session("sample-size", output) as session:
-        number(target_error, float, "--target-error", least=_LEAST_ERROR)
-        number(delta, float, "--delta", above=0, below=1)
-        learning.check(files, columns)
-        table, words, _ = _read_labelled(session, files, columns, learning)
-        learner = _fit_learner(session, table, words, learning)
-        from closefar.questions import plan_sample_size
+    learning.check(files)
+    table, words, _ = _read_labelled(session, files, columns, learning)
+    learner = _fit_learner(session, table, words, learning)
+    from closefar.questions import plan_sample_size
 
-        with session.stage("planning"):
-            plan = plan_sample_size(learner, target_error=target_error, measure=measure, delta=delta)
-        sentence = command_words(plan.sentence)
-        session.show(sentence, {**to_jsonable(plan), "sentence": sentence})
+    with session.stage("planning"):
+        plan = plan_sample_size(learner, target_error=target_error, measure=measure, delta=delta)
+    sentence = command_words(plan.sentence)
+    session.show(sentence, {**to_jsonable(plan), "sentence": sentence})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -776,21 +674,45 @@ _MODEL = argument("MODEL", "A model written by `closefar fit`.")
 Scale = StrEnum("Scale", ["data", "units"])
 
 
-def inspect(output: Output, model: Path = _MODEL) -> None:
+def inspect(session: Session, model: Path = _MODEL) -> None:
     """Show what is in a model.
 
     closefar inspect model.closefar
     """
-    with Session("inspect", output) as session:
-        loaded = _load(model)
-        session.show(_inspected(loaded), _model_facts(loaded))
+    loaded = _load(model)
+    metric, encoding, classes = loaded.metric, loaded.encoding, loaded.classes
+    if loaded.summary:
+        lines = [loaded.summary]
+    else:
+        from closefar.questions import describe_directions
+
+        lines = [repr(metric), *describe_directions(metric)]
+    if loaded.truncated is not None:
+        lines.append(f"Truncated from rank {loaded.truncated['rank']}")
+    if not classes:
+        lines.append("Answers   comparisons, which determine no threshold")
+    elif len(classes) > 2:
+        lines.append(f"Levels    {_in_order(classes)}")
+    else:
+        lines.append(f"Labels    {classes[0]!r} means close, {classes[-1]!r} means far")
+    if loaded.annotators:
+        shown = [f"{name} {strictness:+.3g}" for name, (strictness, _) in loaded.annotators.items()]
+        lines.append(f"Annotators and their strictness: {_first_few(shown, ' (--json lists all)')}")
+    lines.append(f"Columns   {', '.join(encoding.column_names)}")
+    if encoding.feature_names != encoding.column_names:
+        lines.append(f"Encoded   {', '.join(encoding.feature_names)}")
+    if metric.origin is not None:
+        origin = zip(encoding.feature_names, metric.origin, strict=True)
+        lines.append(f"Origin    {', '.join(f'{name} {value:.5g}' for name, value in origin)}")
+    session.show("\n".join(lines), _model_facts(loaded))
 
 
 def truncate(
-    output: Output,
-    replacing: Replacing,
+    session: WritingSession,
     model: Path = _MODEL,
-    rank: int = option("Number of directions to keep.", "K", "--rank", "-k", default=...),
+    rank: int = option(
+        "Number of directions to keep.", "K", "--rank", "-k", default=..., rule=number(int, least=1), typed=str
+    ),
     out: Path = option("The model file to write.", "FILE", "--out", "-o", default=...),
     scale: Scale | None = option(
         "Compare directions in the scale of the data or in raw units. Default: data, where known."
@@ -800,24 +722,15 @@ def truncate(
 
     closefar truncate model.closefar --rank 2 --out small.closefar
     """
-    with Session("truncate", output) as session:
-        number(rank, int, "--rank", least=1)
-        replacing.check([out], read=[model])
-        loaded = _load(model)
-        n_columns = len(loaded.metric.factor)
-        if rank > n_columns:
-            raise ValueError(f"--rank must be at most the model's {n_columns} columns; got {rank}.")
-        small = loaded.truncate(rank, scale)
-        session.write_files({out: small.to_bytes()})
-        session.show(
-            f"Kept {small.metric.rank} of {loaded.metric.rank} directions. Wrote {out}.",
-            {"written": [str(out)], "rank": small.metric.rank, "rank_before": loaded.metric.rank},
-        )
+    session.check([out], read=[model])
+    loaded = _load(model)
+    small = loaded.truncate(rank, scale)
+    kept, before = small.metric.rank, loaded.metric.rank
+    session.finish({out: small.to_bytes()}, f"Kept {kept} of {before} directions. ", rank=kept, rank_before=before)
 
 
 def export(
-    output: Output,
-    replacing: Replacing,
+    session: WritingSession,
     model: Path = _MODEL,
     out: Path = option("The file to write: .onnx, .faiss, .csv, .json or .npz.", "FILE", "--out", "-o", default=...),
 ) -> None:
@@ -828,16 +741,14 @@ def export(
 
     closefar export model.closefar --out model.onnx
     """
-    with Session("export", output) as session:
-        suffix = out.suffix.lower()
-        if suffix not in _FORMATS:
-            raise ValueError(f"--out must end with {', '.join(_FORMATS)}; got {out.name!r}.")
-        replacing.check([out], read=[model])
-        loaded = _load(model)
-        with session.stage("exporting"):
-            content = _exported(loaded, suffix)
-        session.write_files({out: content})
-        session.show(f"Wrote {out}.", {"written": [str(out)]})
+    suffix = out.suffix.lower()
+    if suffix not in _FORMATS:
+        raise ValueError(f"--out must end with {', '.join(_FORMATS)}; got {out.name!r}.")
+    session.check([out], read=[model])
+    loaded = _load(model)
+    with session.stage("exporting"):
+        content = _exported(loaded, suffix)
+    session.finish({out: content})
 
 
 _FORMATS = (".onnx", ".faiss", ".csv", ".json", ".npz")
@@ -881,38 +792,6 @@ def _model_facts(model: Model) -> dict[str, Any]:
     }
 
 
-def _inspected(model: Model) -> str:
-    metric, encoding = model.metric, model.encoding
-    if model.summary:
-        lines = [model.summary]
-    else:
-        from closefar.questions import describe_directions
-
-        lines = [repr(metric), *describe_directions(metric)]
-    if model.truncated is not None:
-        lines.append(f"Truncated from rank {model.truncated['rank']}")
-    lines += [*_judged_by(model), f"Columns   {', '.join(encoding.column_names)}"]
-    if encoding.feature_names != encoding.column_names:
-        lines.append(f"Encoded   {', '.join(encoding.feature_names)}")
-    if metric.origin is not None:
-        origin = zip(encoding.feature_names, metric.origin, strict=True)
-        lines.append(f"Origin    {', '.join(f'{name} {value:.5g}' for name, value in origin)}")
-    return "\n".join(lines)
-
-
-def _judged_by(model: Model) -> list[str]:
-    """What the judgements were, and who made them."""
-    if not model.classes:
-        return ["Answers   comparisons, which determine no threshold"]
-    lines = [f"Labels    {model.classes[0]!r} means close, {model.classes[-1]!r} means far"]
-    if len(model.classes) > 2:
-        lines = [f"Levels    {_in_order(model.classes)}"]
-    if model.annotators:
-        shown = [f"{name} {strictness:+.3g}" for name, (strictness, _) in model.annotators.items()]
-        lines.append(f"Annotators and their strictness: {_first_few(shown, ' (--json lists all)')}")
-    return lines
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # ``closefar predict`` and ``closefar transform``: a model applied to new data.
 
@@ -920,8 +799,7 @@ def _judged_by(model: Model) -> list[str]:
 def predict(
     files: options.WeightedFiles,
     new_data: options.NewData,
-    output: Output,
-    replacing: Replacing,
+    session: WritingSession,
     model: Path = options.MODEL_FILE,
     out: Path | None = options.TABLE_FILE,
     for_annotator: str | None = option(
@@ -932,17 +810,15 @@ def predict(
 
     closefar predict --model model.closefar --points points.csv --pairs new_pairs.csv --out predicted.csv
     """
-    with Session("predict", output) as session:
-        replacing.check_table(out, read=[*files.paths, model])
-        loaded, table = _read_for_model(session, model, files, new_data, labelled=False)
-        session.write_table(_predictions(session, loaded, table, for_annotator), len(table), out)
+    session.check_table(out, read=[*files.paths, model])
+    loaded, table = _read_for_model(session, model, files, new_data, labelled=False)
+    session.write_table(_predictions(session, loaded, table, for_annotator), len(table), out)
 
 
 def transform(
     points: options.Points,
     new_data: options.NewData,
-    output: Output,
-    replacing: Replacing,
+    session: WritingSession,
     model: Path = options.MODEL_FILE,
     out: Path | None = options.TABLE_FILE,
     decimal: str | None = option(*options.DECIMAL),
@@ -953,25 +829,26 @@ def transform(
 
     closefar transform --model model.closefar --points points.csv --out mapped.csv
     """
-    with Session("transform", output) as session:
-        files = options.Files(points=points.points, id=points.id, na_values=points.na_values, decimal=decimal)
-        replacing.check_table(out, read=[points.points, model])
-        from closefar.tables import read_or_open_points
+    files = options.Files(**vars(points), decimal=decimal)
+    session.check_table(out, read=[points.points, model])
+    from closefar.tables import read_or_open_points
 
-        loaded = _load(model)
-        source, encoding = loaded.source(files.source()), new_data.encoding_of(loaded)
-        table = _read(session, lambda: read_or_open_points(source, encoding=encoding))
-        mapped = table.projected(loaded.metric.components.T)
-        columns = {f"direction{index}": column for index, column in enumerate(mapped.T, start=1)}
-        session.write_table(_with_ids(table, columns), len(mapped), out)
+    loaded = _load(model)
+    source, encoding = loaded.source(files.source()), new_data.encoding_of(loaded)
+    table = session.read(read_or_open_points, source, encoding=encoding)
+    mapped = table.projected(loaded.metric.components.T)
+    columns = {f"direction{index}": column for index, column in enumerate(mapped.T, start=1)}
+    session.write_table(_with_ids(table, columns), len(mapped), out)
 
 
 def _predictions(
     session: Session, model: Model, table: Pairs, annotator: str | None
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """Give the columns of a prediction, some rows at a time: the ids, distances, probabilities and the label."""
+    from closefar.judgements import CodedLabels
     from closefar.tables import PairTable
 
+    metric, columns = model.metric, dict[str, Any]()
     if table.comparisons is not None:
         raise ValueError("predictions are of --pairs or of --comparisons; got both. Leave one of them out.")
     if table.are_comparisons:
@@ -980,45 +857,28 @@ def _predictions(
                 "annotators differ in their thresholds, and comparisons have none. Leave --for-annotator out."
             )
         assert isinstance(table, PairTable)
-        columns = _compared(model, table)
-    elif not model.metric.thresholds:
+        left, right = (_squared_distances(leg, model) for leg in table.legs)
+        columns = {"distance_left": np.sqrt(left), "distance_right": np.sqrt(right), "margin": right - left}
+        columns["probability_left"] = metric.probability_as_given((right - left) / model.comparison_noise)
+        columns["predicted"] = np.where(right >= left, 1, -1)
+        return _with_ids(table, columns)
+    squared = _squared_distances(table, model)
+    columns["distance"] = np.sqrt(squared)
+    if not metric.thresholds:
         session.warn(
             "the model has no threshold, as it was fitted to comparisons, so distances are all that it says of pairs; "
             "calibrate_threshold fits one to labelled pairs in Python."
         )
-        columns = {"distance": _squared_distances(table, model) ** 0.5}
-    else:
-        columns = _judged(model, table, annotator)
-    return _with_ids(table, columns)
-
-
-def _judged(model: Model, table: Pairs, annotator: str | None) -> dict[str, Any]:
-
-    from closefar.judgements import CodedLabels
-
-    metric, squared = model.metric, _squared_distances(table, model)
-    heard, rate = squared, None
-    if annotator is not None:
-        strictness, rate = model.annotator(annotator)
-        heard = squared - strictness
-    margin, probabilities = heard - metric.thresholds[0], metric.probabilities_at(heard, rate).T
-    found = {"margin": margin, "probability_far": probabilities[-1]}
+        return _with_ids(table, columns)
+    strictness, rate = (0.0, None) if annotator is None else model.annotator(annotator)
+    heard = squared - strictness
+    probabilities = metric.probabilities_at(heard, rate).T
     if len(model.classes) > 2:
-        found = {f"probability_{level}": each for level, each in zip(model.classes, probabilities, strict=True)}
-    return {"distance": np.sqrt(squared), **found, "predicted": CodedLabels(model.classes, metric.levels_at(heard))}
-
-
-def _compared(model: Model, table: PairTable) -> dict[str, Any]:
-
-    left, right = (_squared_distances(leg, model) for leg in table.legs)
-    margin, metric = right - left, model.metric
-    return {
-        "distance_left": np.sqrt(left),
-        "distance_right": np.sqrt(right),
-        "margin": margin,
-        "probability_left": with_flips(metric.noise.cdf(margin / model.comparison_noise), metric.compared_flip_rate),
-        "predicted": np.where(margin >= 0, 1, -1),
-    }
+        columns |= {f"probability_{level}": each for level, each in zip(model.classes, probabilities, strict=True)}
+    else:
+        columns |= {"margin": heard - metric.thresholds[0], "probability_far": probabilities[-1]}
+    columns["predicted"] = CodedLabels(model.classes, metric.levels_at(heard))
+    return _with_ids(table, columns)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1026,7 +886,7 @@ def _compared(model: Model, table: PairTable) -> dict[str, Any]:
 
 
 def evaluate(
-    files: options.WeightedFiles, new_data: options.NewData, output: Output, model: Path = options.MODEL_FILE
+    files: options.WeightedFiles, new_data: options.NewData, session: Session, model: Path = options.MODEL_FILE
 ) -> None:
     """Measure the accuracy of a model on labelled pairs or comparisons, preferably ones it was not fitted to.
 
@@ -1034,24 +894,20 @@ def evaluate(
 
     closefar evaluate --model model.closefar --points points.csv --pairs test_pairs.csv
     """
-    with Session("evaluate", output) as session:
-        loaded, table = _read_for_model(session, model, files, new_data, labelled=True)
-        if loaded.is_fitted_to(table):
-            what = "comparisons" if table.are_comparisons else "pairs"
-            session.warn(f"these are the training {what} of the model: expect a somewhat lower accuracy on new {what}.")
-        figures = _figures(loaded, table, None if loaded.fit is None else loaded.learner().fit_)
-        readings = [
-            each["plain"]["reading"] for each in (figures, figures.get("comparisons")) if each and each["plain"]
-        ]
-        rows = [f"{name:<28}{value}" for name, value in _rows(figures)]
-        session.show("\n".join([*rows, *dict.fromkeys(filter(None, readings))]), figures)
+    loaded, table = _read_for_model(session, model, files, new_data, labelled=True)
+    if loaded.is_fitted_to(table):
+        what = "comparisons" if table.are_comparisons else "pairs"
+        session.warn(f"these are the training {what} of the model: expect a somewhat lower accuracy on new {what}.")
+    figures = _figures(loaded, table, None if loaded.fit is None else loaded.learner().fit_)
+    readings = [each["plain"]["reading"] for each in (figures, figures.get("comparisons")) if each and each["plain"]]
+    rows = [f"{name:<28}{value}" for name, value in _rows(figures)]
+    session.show("\n".join([*rows, *dict.fromkeys(filter(None, readings))]), figures)
 
 
 def report(
     files: options.WeightedFiles,
     new_data: options.NewData,
-    output: Output,
-    replacing: Replacing,
+    session: WritingSession,
     model: Path = options.MODEL_FILE,
     out: Path = option(
         "The report to write: .html, .json, .txt or .md.", "FILE", "--out", "-o", default=Path("report.html")
@@ -1064,24 +920,22 @@ def report(
 
     closefar report --model model.closefar --points points.csv --pairs pairs.csv --out report.html
     """
-    with Session("report", output) as session:
-        replacing.check([out], read=[*files.paths, model])
-        from closefar.report import check_report
-        from closefar.tables import labels_of
+    session.check([out], read=[*files.paths, model])
+    from closefar.report import check_report
+    from closefar.tables import labels_of
 
-        check_report(named(out, REPORT))
-        loaded, table = _read_for_model(session, model, files, new_data, labelled=True)
-        if table.are_comparisons and loaded.classes:
-            raise ValueError(
-                "the report of a model that was fitted to pairs is about pairs; got --comparisons alone. Give --pairs, "
-                "or measure the agreement with comparisons by closefar evaluate."
-            )
-        _scored_by(loaded, table)
-        fit = loaded.fit_on(table)
-        pairs = (table.data, labels_of(table), table.weights) if fit.judgements is None else ()
-        content = _report_of(session, fit, out, table, *pairs, files=files, model=model, title=title)
-        session.write_files({out: content})
-        session.show(f"Wrote {out}.", {"written": [str(out)], "n_pairs": len(table)})
+    check_report(named(out, REPORT))
+    loaded, table = _read_for_model(session, model, files, new_data, labelled=True)
+    if table.are_comparisons and loaded.classes:
+        raise ValueError(
+            "the report of a model that was fitted to pairs is about pairs; got --comparisons alone. Give --pairs, "
+            "or measure the agreement with comparisons by closefar evaluate."
+        )
+    _scored_by(loaded, table)
+    fit = loaded.fit_on(table)
+    pairs = (table.data, labels_of(table), table.weights) if fit.judgements is None else ()
+    content = _report_of(session, fit, out, table, *pairs, files=files, model=model, title=title)
+    session.finish({out: content}, n_pairs=len(table))
 
 
 def _figures(model: Model, table: Pairs, fit: Fit | None) -> dict[str, Any]:
@@ -1137,24 +991,21 @@ def _reading(gain: float, error: float, *, is_plain: bool) -> str:
 
 
 def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
-    is_compared, plain = "n_comparisons" in figures, figures["plain"]
-    if is_compared:
-        rows = [("Comparisons", f"{figures['n_comparisons']:,}")]
-        accuracy, baseline, unit = "Agreement", "Agreement of guesses", "answer"
-    else:
-        rows = [("Pairs", f"{figures['n_pairs']:,}")]
-        accuracy, baseline, unit = "Accuracy", "Majority baseline", "label"
-    rows += [(accuracy, f"{figures['accuracy']:.4f}"), (baseline, f"{figures['baseline']:.4f}")]
+    plain, words = figures["plain"], figures.get("classes", ())
+    kind, n, accuracy, guessed, unit = "Pairs", figures.get("n_pairs"), "Accuracy", "Majority baseline", "label"
+    if n is None:
+        kind, n, accuracy = "Comparisons", figures["n_comparisons"], "Agreement"
+        guessed, unit = "Agreement of guesses", "answer"
+    rows = [(kind, f"{n:,}"), (accuracy, f"{figures['accuracy']:.4f}"), (guessed, f"{figures['baseline']:.4f}")]
     if plain is not None:
         rows.append((f"{accuracy}, plain distance", f"{plain['accuracy']:.4f} ({plain['distance']})"))
-    if not is_compared:
+    if "auc" in figures:
         rows.append(("Area under the ROC curve", "-" if figures["auc"] is None else f"{figures['auc']:.4f}"))
     rows.append((f"Loss (nats per {unit})", f"{figures['loss']:.6f}"))
     if plain is not None:
         rows.append(("Loss, plain distance", f"{plain['loss']:.6f} ({plain['distance']})"))
     if "mean_error" in figures:
         rows.append(("Mean error (levels)", f"{figures['mean_error']:.4f}"))
-    words = figures.get("classes", ())
     for word, counts in zip(words, figures.get("confusion", ()), strict=True):
         predicted = ", ".join(f"{count:,} predicted {other!r}" for other, count in zip(words, counts, strict=True))
         rows.append((f"Labelled {word!r}", predicted))
@@ -1174,8 +1025,7 @@ _INSTRUCTIONS = (
 
 
 def demo(
-    output: Output,
-    replacing: Replacing,
+    session: WritingSession,
     files: bool = option(
         "Write points.csv, pairs.csv, new_pairs.csv, ratings.csv, triplets.csv and annotated.csv, to try the other "
         "commands on.",
@@ -1190,24 +1040,21 @@ def demo(
 
     closefar demo --files
     """
-    with Session("demo", output) as session:
-        if files and label:
-            raise ValueError("--files and --label are two demonstrations. Leave one of them out.")
-        if label:
-            _judge_leaves(session, no_browser)
-        elif files:
-            contents = _example_files()
-            replacing.check(contents)
-            session.write_files(contents)
-            written = [str(path) for path in contents]
-            session.show(f"Wrote {', '.join(written)}.", {"written": written})
-        else:
-            replacing.check([Path("report.html")])
-            from closefar.demo import main
+    if files and label:
+        raise ValueError("--files and --label are two demonstrations. Leave one of them out.")
+    if label:
+        _judge_leaves(session, no_browser)
+    elif files:
+        contents = _example_files()
+        session.check(contents)
+        session.finish(contents)
+    else:
+        session.check([Path("report.html")])
+        from closefar.demo import main
 
-            with contextlib.redirect_stdout(io.StringIO()) as text:
-                main()
-            session.show(text.getvalue().rstrip(), {"text": text.getvalue()})
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            main()
+        session.show(text.getvalue().rstrip(), {"text": text.getvalue()})
 
 
 def _judge_leaves(session: Session, no_browser: bool) -> None:
@@ -1216,9 +1063,9 @@ def _judge_leaves(session: Session, no_browser: bool) -> None:
     from closefar.label import make_leaves
     from closefar.tables import encode_table
 
-    leaves, table = make_leaves(), _LEAVES / "leaves.csv"
-    contents = {table: encode_table(leaves.columns, table)}
-    contents |= {_LEAVES / name: picture for name, picture in leaves.pictures.items()}
+    (columns, pictures), table = make_leaves(), _LEAVES / "leaves.csv"
+    contents = {table: encode_table(columns, table)}
+    contents |= {_LEAVES / name: picture for name, picture in pictures.items()}
     for folder in {path.parent for path in contents}:
         folder.mkdir(parents=True, exist_ok=True)
     # Not by the session, which would then hear no interrupt before the server runs.
@@ -1267,5 +1114,5 @@ def closefar(version: _Version = False) -> None:
 
 
 _COMMANDS = (fit, classes, predict, transform, inspect, evaluate, label, label_errors, sample_size, truncate, export)
-for command in (*_COMMANDS, export_judgements, report, demo):
-    app.command()(options.with_groups(command))
+for function in (*_COMMANDS, export_judgements, report, demo):
+    app.command()(command(function))

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import shlex
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from closefar.cli.options import Columns, Points, argument, names_in, number, option, words_in
-from closefar.cli.session import Output, Replacing, Session
-
-if TYPE_CHECKING:
-    from closefar.label import Address, Site, Task
+from closefar.cli.options import Columns, Points, Rule, are_different, argument, names, number, option
+from closefar.cli.session import Session, WritingSession
+from closefar.errors import InvalidValueError
+from closefar.label import ANSWERS, Address, Method, Site, Task, TaskKind, Tls, check_names, plan_site
 
 _CHOICE = "Choice of questions"  # beside the panel of a group
 # Characters that the page has room for: a heading, a page of text, a button.
@@ -21,23 +19,40 @@ _LONGEST_QUESTION, _LONGEST_INSTRUCTIONS, _LONGEST_ANSWER = 300, 10_000, 40
 _FEWEST_LEVELS, _MOST_LEVELS = 3, 9  # each has a key
 
 
-class Kind(StrEnum):
-    pairs = "pairs"
-    levels = "levels"
-    triplets = "triplets"
-
-
-class Method(StrEnum):
-    information = "information"
-    uncertainty = "uncertainty"
-    random = "random"
-
-
 _QUESTIONS = {
-    Kind.pairs: "Are these two close to each other, or far apart?",
-    Kind.levels: "How far apart are these two?",
-    Kind.triplets: "Which of the two is nearer to the reference?",
+    TaskKind.pairs: "Are these two close to each other, or far apart?",
+    TaskKind.levels: "How far apart are these two?",
+    TaskKind.triplets: "Which of the two is nearer to the reference?",
 }
+
+
+def _text(longest: int, *, may_be_file: bool = False) -> Rule:
+    """The rule of a text on a page, or of @ and the name of a file with it."""
+
+    def read(name: str, text: str | None) -> str | None:
+        if text is not None and may_be_file and text.startswith("@"):
+            try:
+                text = Path(text[1:]).read_text(encoding="utf-8").strip()
+            except UnicodeDecodeError:
+                raise InvalidValueError(name, "must be a text, or @ and a file in UTF-8", text) from None
+        if text is not None and (len(text) > longest or not text.translate({9: " ", 10: " "}).isprintable()):
+            raise InvalidValueError(name, f"must be printable text of {longest:,} characters at most", len(text))
+        return text
+
+    return read
+
+
+def _levels(name: str, text: str | None) -> tuple[str, ...] | None:
+    is_number = text is not None and text.strip().isdecimal()
+    levels = tuple(map(str, range(1, min(int(text or 0), 100) + 1))) if is_number else names(name, text)
+    if levels is None:
+        return None
+    if not _FEWEST_LEVELS <= len(levels) <= _MOST_LEVELS or not are_different(levels):
+        rule = f"must be {_FEWEST_LEVELS} to {_MOST_LEVELS} different levels, closest first, or their number"
+        raise InvalidValueError(name, rule, text)
+    for level in levels:
+        _text(_LONGEST_ANSWER)(name, level)
+    return levels
 
 
 @dataclass(frozen=True)
@@ -46,79 +61,68 @@ class LabelTask:
 
     PANEL: ClassVar = "Question"
 
-    kind: Kind = option(
+    kind: TaskKind = option(
         "What is judged: pairs as close or far, pairs on levels, or which of two points is nearer to a third.",
-        default=Kind.pairs,
+        default=TaskKind.pairs,
     )
-    levels: str | None = option(
-        "Levels from closest to farthest, or their number. Default: 5, that is 1,2,3,4,5.", "K or A,B,..."
+    levels: tuple[str, ...] | None = option(
+        "Levels from closest to farthest, or their number. Default: 5, that is 1,2,3,4,5.", "K or A,B,...", rule=_levels
     )
-    question: str | None = option("The question above every two or three points.", "TEXT")
-    instructions: str = option("A longer text for annotators; @FILE reads it from a file.", "TEXT", default="")
-    annotators: str | None = option(
-        "Names of those who judge; each gets an address with a secret. Default: the owner alone.", "A,B,..."
+    question: str | None = option(
+        "The question above every two or three points.", "TEXT", rule=_text(_LONGEST_QUESTION)
+    )
+    instructions: str = option(
+        "A longer text for annotators; @FILE reads it from a file.",
+        "TEXT",
+        default="",
+        rule=_text(_LONGEST_INSTRUCTIONS, may_be_file=True),
+    )
+    annotators: tuple[str, ...] | None = option(
+        "Names of those who judge; each gets an address with a secret. Default: the owner alone.", "A,B,...", rule=names
     )
     method: Method = option("How the next questions are chosen.", default=Method.information, panel=_CHOICE)
     random_share: float = option(
-        "Share of questions drawn at random, which alone measure the quality.", "SHARE", default=0.15, panel=_CHOICE
+        "Share of questions drawn at random, which alone measure the quality.",
+        "SHARE",
+        default=0.15,
+        panel=_CHOICE,
+        rule=number(float, least=0, most=1),
     )
     shared_share: float = option(
         "Share of questions that another annotator has answered, to measure agreement.",
         "SHARE",
         default=0.1,
         panel=_CHOICE,
+        rule=number(float, least=0, most=1),
     )
     target: float = option(
         "Relative error of the metric up to which the number of answers is projected.",
         "ERROR",
         default=0.1,
         panel=_CHOICE,
+        rule=number(float, above=0, below=1),
     )
 
     def task(self) -> Task:
-        """The task, if its values make sense."""
-        from closefar.label import Task, TaskKind, check_names
-
-        for name, share in (("--random-share", self.random_share), ("--shared-share", self.shared_share)):
-            if not 0 <= share <= 1:
-                raise ValueError(f"{name} must be a number from 0 to 1; got {share:g}.")
+        """The task, if its values go together."""
         if self.random_share + self.shared_share > 1:
             raise ValueError(
                 "--random-share and --shared-share must be 1 at most together; got "
                 f"{self.random_share + self.shared_share:g}."
             )
-        if not 0 < self.target < 1:
-            raise ValueError(f"--target must be a number between 0 and 1; got {self.target:g}.")
+        if self.levels is not None and self.kind is not TaskKind.levels:
+            raise ValueError(f"--levels is about --kind levels; got --kind {self.kind}. Leave one of them out.")
         return Task(
-            kind=TaskKind(self.kind.value),
-            question=_text(self.question or _QUESTIONS[self.kind], "--question", _LONGEST_QUESTION),
-            instructions=_text(_content(self.instructions), "--instructions", _LONGEST_INSTRUCTIONS),
-            answers=self._answers(),
-            annotators=("owner",) if self.annotators is None else check_names(names_in(self.annotators)),
-            method=self.method.value,
+            kind=self.kind,
+            question=self.question or _QUESTIONS[self.kind],
+            instructions=self.instructions,
+            answers=ANSWERS.get(self.kind) or self.levels or tuple("12345"),
+            annotators=("owner",) if self.annotators is None else check_names(self.annotators),
+            method=self.method,
             random_share=self.random_share,
             shared_share=self.shared_share,
             target_error=self.target,
         )
-
-    def _answers(self) -> tuple[str, ...]:
-        from closefar.label import ANSWERS, TaskKind
-
-        if self.kind is not Kind.levels:
-            if self.levels is not None:
-                raise ValueError(f"--levels is about --kind levels; got --kind {self.kind}. Leave one of them out.")
-            return ANSWERS[TaskKind(self.kind.value)]
-        given = (self.levels or "5").strip()
-        if given.isdecimal():
-            levels = tuple(str(level) for level in range(1, min(int(given), 100) + 1))
-        else:
-            levels = names_in(given)
-        if not _FEWEST_LEVELS <= len(levels) <= _MOST_LEVELS or len(set(levels)) < len(levels) or not all(levels):
-            raise ValueError(
-                f"--levels must be {_FEWEST_LEVELS} to {_MOST_LEVELS} different levels, closest first, or their "
-                f"number; got {given!r}."
-            )
-        return tuple(_text(level, "--levels", _LONGEST_ANSWER) for level in levels)
 
 
 @dataclass(frozen=True)
@@ -132,8 +136,10 @@ class Serving:
         "ADDRESS",
         default="127.0.0.1",
     )
-    port: str | None = option(
-        "Port to listen on; 0 takes a free one. Default: one that is always the same for the file of --out.", "N"
+    port: int | None = option(
+        "Port to listen on; 0 takes a free one. Default: one that is always the same for the file of --out.",
+        "N",
+        rule=number(int, least=0, most=65535),
     )
     no_browser: bool = option("Do not open a browser.", default=False)
     tls_certificate: Path | None = option("Certificate for HTTPS, with its chain (PEM).", "FILE")
@@ -145,20 +151,10 @@ class Serving:
 
     def site(self) -> Site:
         """Where to listen, if nobody can listen in there."""
-        from closefar.label import Tls, plan_site
-
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("--tls-certificate and --tls-key must be given together. Add the other one.")
-        files = None
-        if self.tls_certificate is not None and self.tls_key is not None:
-            files = Tls(self.tls_certificate, self.tls_key)
-        return plan_site(self.host, tls=files, behind_proxy=self.behind_proxy, address=self.address)
-
-    def port_number(self) -> int | None:
-        port: int | None = number(self.port, int, "--port")
-        if port is not None and not 0 <= port <= 65535:
-            raise ValueError(f"--port must be a number from 0 to 65535; got {port}.")
-        return port
+        tls = None if not (self.tls_certificate and self.tls_key) else Tls(self.tls_certificate, self.tls_key)
+        return plan_site(self.host, tls=tls, behind_proxy=self.behind_proxy, address=self.address)
 
 
 def label(
@@ -166,7 +162,7 @@ def label(
     task: LabelTask,
     columns: Columns,
     serving: Serving,
-    output: Output,
+    session: Session,
     out: Path = option(
         "The file of judgements; one that is there already is continued.",
         "FILE",
@@ -174,8 +170,10 @@ def label(
         "-o",
         default=Path("judgements.sqlite"),
     ),
-    show: str | None = option(
-        "Columns to show that are no features: texts, links, and pictures in files beside the table.", "A,B,..."
+    show: tuple[str, ...] | None = option(
+        "Columns to show that are no features: texts, links, and pictures in files beside the table.",
+        "A,B,...",
+        rule=names,
     ),
 ) -> None:
     """Judge pairs or triplets of points in the browser, while a metric is learned from the answers.
@@ -184,22 +182,19 @@ def label(
 
     closefar label --points points.csv --out judgements.sqlite --question "Would you treat these two alike?"
     """
-    with Session("label", output) as session:
-        options = columns.encoding_options() | {"id": points.id, "na_values": words_in(points.na_values)}
-        serve(session, points.points, out, task, serving, show=names_in(show or ""), **options)
+    options = columns.given | {"id": points.id, "na_values": points.na_values, "show": show or ()}
+    serve(session, points.points, out, task, serving, **options)
 
 
 def serve(session: Session, points: Path, out: Path, task: LabelTask, serving: Serving, **options: Any) -> None:
     """Serve the pages of a table of points until an interrupt; then say what there is to do with the answers."""
-    asked, site, port = task.task(), serving.site(), serving.port_number()
+    asked, site = task.task(), serving.site()
     if str(points) == "-":
         raise ValueError("--points must be a file, which is read again when judging goes on; got standard input.")
     from closefar.label import LabelServer, read_label_points
 
-    with session.stage("reading"):
-        table = read_label_points(points, **options)
-    session.warn(*table.notes)
-    with LabelServer(out, asked, table, site, port) as server:
+    table = session.read(read_label_points, points, **options)
+    with LabelServer(out, asked, table, site, serving.port) as server:
         with contextlib.suppress(KeyboardInterrupt):  # one that comes before the server waits for it
             _announce(session, server.addresses(), len(table), sum(server.count_answers()), out)
             if not serving.no_browser:
@@ -218,9 +213,8 @@ def _announce(session: Session, addresses: list[Address], n_points: int, n_answe
         return
     already = f"{_count(n_answers, 'answer')} in {out} already. " if n_answers else ""
     session.show(f"{already}Judge {_count(n_points, 'point')} in the browser; Ctrl-C ends.", {})
-    width = max(len(each.name) for each in addresses)
     for each in addresses:
-        print(each.address if len(addresses) == 1 else f"{each.name:<{width}}  {each.address}", flush=True)
+        print(each.address if len(addresses) == 1 else f"{each.name}  {each.address}", flush=True)
 
 
 def _farewell(n: int, n_unsure: int, points: Path, out: Path) -> str:
@@ -237,29 +231,12 @@ def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def _content(text: str) -> str:
-    """A text, or that of the file which it names."""
-    if not text.startswith("@"):
-        return text
-    try:
-        return Path(text[1:]).read_text(encoding="utf-8").strip()
-    except UnicodeDecodeError:
-        raise ValueError(f"--instructions must be a text, or @ and a file in UTF-8; got {text!r}.") from None
-
-
-def _text(text: str, option: str, longest: int) -> str:
-    if len(text) > longest or any(not letter.isprintable() and letter not in "\n\t" for letter in text):
-        raise ValueError(f"{option} must be printable text of {longest:,} characters at most; got {len(text):,}.")
-    return text
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # ``closefar export-judgements``: what was recorded by `closefar label`, as a table for any program.
 
 
 def export_judgements(
-    output: Output,
-    replacing: Replacing,
+    session: WritingSession,
     judgements: Path = argument("JUDGEMENTS", "A file that `closefar label` wrote."),
     out: Path | None = argument(
         "TABLE", "The table to write: .csv, .csv.gz, .tsv or .parquet. By default, CSV on standard output.", None
@@ -270,21 +247,20 @@ def export_judgements(
 
     closefar export-judgements judgements.sqlite pairs.csv
     """
-    with Session("export-judgements", output) as session:
-        if out is not None and out.suffix.lower() == ".npz":
-            raise ValueError(
-                f"judgements are written as .csv, .csv.gz, .tsv or .parquet, which can leave a label empty; got "
-                f"{out.name!r}."
-            )
-        replacing.check_table(out, read=[judgements])
-        from closefar.tables import note_unsure, read_recorded, recorded_columns
+    if out is not None and out.suffix.lower() == ".npz":
+        raise ValueError(
+            f"judgements are written as .csv, .csv.gz, .tsv or .parquet, which can leave a label empty; got "
+            f"{out.name!r}."
+        )
+    session.check_table(out, read=[judgements])
+    from closefar.tables import note_unsure, read_recorded, recorded_columns
 
-        with session.stage("reading"):
-            answers = read_recorded(judgements)
-            columns = recorded_columns(answers, keeps_unsure=unsure)
-        n_rows = len(columns["time"])
-        if n_rows == 0:
-            advice = "Keep answers of can't say with --unsure" if len(answers) else "Judge something first"
-            raise ValueError(f"{judgements} has no judgements to export. {advice}.")
-        session.warn(*note_unsure(len(answers) - n_rows, len(answers)))
-        session.write_table(iter([columns]), n_rows, out)
+    with session.stage("reading"):
+        answers = read_recorded(judgements)
+        columns = recorded_columns(answers, keeps_unsure=unsure)
+    n_rows = len(columns["time"])
+    if n_rows == 0:
+        advice = "Keep answers of can't say with --unsure" if len(answers) else "Judge something first"
+        raise ValueError(f"{judgements} has no judgements to export. {advice}.")
+    session.warn(*note_unsure(len(answers) - n_rows, len(answers)))
+    session.write_table(iter([columns]), n_rows, out)

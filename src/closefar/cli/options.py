@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
-import functools
-import inspect
 import math
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
@@ -25,58 +23,105 @@ if TYPE_CHECKING:
     from closefar.tables import Encoding, Source
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Groups of options: a command takes a dataclass, and gets an option for each of its fields, in the panel of the class.
+# An option is the default of a parameter of a command, or of a field of a group of options, which is a dataclass.  Its
+# type is that of the value: with a rule, what is typed is text, or a list of texts, which the rule turns into a value.
+
+Rule = Callable[[str, Any], Any]  # of the name of an option and of what was typed; refuses what makes no sense
 
 
-def option(help: str, metavar: str | None = None, *names: str, default: Any = None, panel: str | None = None) -> Any:
-    """Describe an option as the default of a field or parameter, whose name it has unless names are given."""
+def option(
+    help: str,
+    metavar: str | None = None,
+    *names: str,
+    default: Any = None,
+    panel: str | None = None,
+    rule: Rule | None = None,
+    typed: Any = str | None,
+) -> Any:
+    """Describe an option, which has the name of its field or parameter unless names are given."""
     described = typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel)
-    return dataclasses.field(default=default, metadata={"described": described})
+    return dataclasses.field(default=default, metadata={"described": described, "rule": rule, "typed": typed})
 
 
 def argument(metavar: str, help: str, default: Any = ...) -> Any:
     """Describe what stands without a name, as `option` does."""
     described = typer.Argument(metavar=metavar, help=help, show_default=False)
-    return dataclasses.field(default=default, metadata={"described": described})
+    return dataclasses.field(default=default, metadata={"described": described, "rule": None})
 
 
-def with_groups(function: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with each parameter that is a dataclass replaced by its fields."""
-    parameters: list[inspect.Parameter] = []
-    groups: dict[str, Any] = {}
-    hints = get_type_hints(function, include_extras=True)
-    for name, parameter in inspect.signature(function).parameters.items():
-        kind = hints[name]
-        if not dataclasses.is_dataclass(kind):
-            parameters.append(_parameter(name, kind, parameter.default, None))
-            continue
-        groups[name], types = kind, get_type_hints(kind, include_extras=True)
-        for field in dataclasses.fields(kind):
-            parameters.append(_parameter(field.name, types[field.name], field, getattr(kind, "PANEL", None)))
+def number(
+    kind: type[int] | type[float] | None,
+    *words: str,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+    most: float = math.inf,
+) -> Rule:
+    """The rule of a number within these bounds, or one of these words; without a kind, only a word."""
+    bounds = ((">=", least), (">", above), ("<", below), ("<=", most))
+    limits = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if math.isfinite(bound))
+    nouns = {int: ["a whole number"], float: ["a finite number"], None: []}[kind]
+    *others, last = [*words, *(f"{noun} {limits}".rstrip() for noun in nouns)]
+    rule = f"must be {', '.join(others)} or {last}" if others else f"must be {last}"
 
-    @functools.wraps(function)
-    def command(**values: Any) -> None:
-        for name, kind in groups.items():
-            values[name] = kind(**{field.name: values.pop(field.name) for field in dataclasses.fields(kind)})
-        function(**values)
+    def read(name: str, text: Any) -> Any:
+        if text is None or text in words:
+            return text
+        given = text
+        if kind is not None:
+            with contextlib.suppress(OverflowError, ValueError):
+                given = kind(text)
+                if math.isfinite(given) and least <= given <= most and above < given < below:
+                    return given
+        raise InvalidValueError(name, rule, given)
 
-    del command.__wrapped__  # typer would read the options of that one
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
+    return read
 
 
-def _parameter(name: str, kind: Any, given: Any, panel: str | None) -> inspect.Parameter:
-    """An option in the panel of its group; a switch has no opposite, such as --no-quiet."""
-    default = given.default if isinstance(given, dataclasses.Field) else given
-    if isinstance(given, dataclasses.Field) and given.metadata:
-        described = copy(given.metadata["described"])
-        described.rich_help_panel = described.rich_help_panel or panel
-        if kind is bool and described.default is ...:
-            described.param_decls = (f"--{name.replace('_', '-')}",)
-        kind = Annotated[kind, described]
-    empty = inspect.Parameter.empty if default in (..., dataclasses.MISSING) else default
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=empty, annotation=kind)
+def names(name: str, text: str | None) -> tuple[str, ...] | None:
+    """The rule of names between commas; one that has a comma itself stands in double quotes."""
+    if text is None:
+        return None
+    try:
+        return tuple(each.strip() for row in csv.reader([text], skipinitialspace=True, strict=True) for each in row)
+    except csv.Error as error:
+        raise InvalidValueError(name, f"must be names between commas, as in age,height ({error})", text) from None
+
+
+def _several_names(name: str, texts: list[str] | None) -> tuple[str, ...]:
+    return tuple(each for text in texts or () for each in names(name, text) or ())
+
+
+def _names_where(is_right: Callable[[tuple[str, ...]], bool], rule: str) -> Rule:
+    """The rule of names of which something else holds as well."""
+
+    def read(name: str, text: str | None) -> tuple[str, ...] | None:
+        found = names(name, text)
+        if found is not None and not is_right(found):
+            raise InvalidValueError(name, rule, text)
+        return found
+
+    return read
+
+
+def are_different(words: tuple[str, ...]) -> bool:
+    """Whether there are no two equal words, and none is empty."""
+    return all(words) and len(set(words)) == len(words)
+
+
+def _orders(name: str, texts: list[str] | None) -> dict[str, list[str]]:
+    found = {}
+    for text in texts or ():
+        column, equals, values = text.partition("=")
+        parts = [part.strip() for part in values.split("<")]
+        if not (equals and column and len(parts) > 1 and all(parts)):
+            raise InvalidValueError(name, "must be a column and its ordered values, as in 'size=S<M<L'", text)
+        found[column.strip()] = parts
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Options of several commands.
 
 
 MODEL_FILE = option("A model written by `closefar fit`.", "FILE", "--model", "-m", default=...)
@@ -88,9 +133,14 @@ REPORT_TITLE = option("The headline of the report; the data files by default.", 
 
 FILES_PANEL = "Data: --points and --pairs, or one of them; --comparisons beside or instead of --pairs"
 POINTS = ("Table with one row per point; - is standard input.", "FILE")
-_ID = ("Column of point ids. Default: 'id', else the first column.", "COLUMN")
-NA_VALUES = ("Further words for a missing value, such as ?,-999. May be repeated.", "A,B,...")
+_ID = ("Column of point ids. Default: 'id', else the first column; single points need none.", "COLUMN")
 DECIMAL = ("Decimal mark of numbers in text files: '.' or ','. Default: that of the model, else '.'.", "CHARACTER")
+na_values_option = partial(
+    option,
+    *("Further words for a missing value, such as ?,-999. May be repeated.", "A,B,..."),
+    rule=_several_names,
+    typed=list[str] | None,
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +149,7 @@ class Points:
 
     points: Path = option(*POINTS, default=...)
     id: str | None = option(*_ID)
-    na_values: list[str] | None = option(*NA_VALUES, panel=FILES_PANEL)
+    na_values: tuple[str, ...] = na_values_option(panel=FILES_PANEL)
 
 
 Missing = StrEnum("Missing", ["refuse", "drop", "median"])
@@ -112,23 +162,24 @@ class Columns:
 
     PANEL: ClassVar = "Columns"
 
-    columns: str | None = option("Use only these columns.", "A,B,...")
-    drop: str | None = option("Ignore these columns.", "A,B,...")
-    categorical: str | None = option("Treat these columns as categories, even if numeric.", "A,B,...")
-    ordinal: list[str] | None = option("Encode ordered categories as 0, 1, 2, ... May be repeated.", "COLUMN=A<B<...")
+    columns: tuple[str, ...] | None = option("Use only these columns.", "A,B,...", rule=names)
+    drop: tuple[str, ...] | None = option("Ignore these columns.", "A,B,...", rule=names)
+    categorical: tuple[str, ...] | None = option(
+        "Treat these columns as categories, even if numeric.", "A,B,...", rule=names
+    )
+    ordinal: dict[str, list[str]] = option(
+        "Encode ordered categories as 0, 1, 2, ... May be repeated.",
+        "COLUMN=A<B<...",
+        rule=_orders,
+        typed=list[str] | None,
+    )
     missing: Missing = option("Missing values: refuse, drop their rows, or impute the median.", default=Missing.refuse)
     unseen: Unseen = option("New categories at prediction: refuse them, or use the average.", default=Unseen.refuse)
 
-    def encoding_options(self) -> dict[str, Any]:
-        """What the columns are read with; an error for values that make no sense, whatever the data."""
-        return {
-            "columns": None if self.columns is None else names_in(self.columns),
-            "drop": names_in(self.drop or ""),
-            "categorical": names_in(self.categorical or ""),
-            "ordinal": dict(map(_ordered, self.ordinal or ())),
-            "missing": self.missing.value,
-            "unseen": self.unseen.value,
-        }
+    @property
+    def given(self) -> dict[str, Any]:
+        """What tables are read with."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -147,24 +198,6 @@ class NewData:
     def encoding_of(self, model: Model) -> Encoding:
         learned = model.encoding
         return replace(learned, missing=self.missing or learned.missing, unseen=self.unseen or learned.unseen)
-
-
-def names_in(text: str) -> tuple[str, ...]:
-    """Names between commas; one that has a comma itself stands in double quotes."""
-    try:
-        return tuple(name.strip() for row in csv.reader([text], skipinitialspace=True, strict=True) for name in row)
-    except csv.Error as error:
-        raise ValueError(
-            f"column names must be separated by commas, as in age,height; got {text!r} ({error})."
-        ) from None
-
-
-def _ordered(text: str) -> tuple[str, list[str]]:
-    name, equals, levels = text.partition("=")
-    parts = [part.strip() for part in levels.split("<")]
-    if not (equals and name and len(parts) > 1 and all(parts)):
-        raise InvalidValueError("ordinal", "must be a column and its ordered values, as in 'size=S<M<L'", text)
-    return name.strip(), parts
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -202,9 +235,17 @@ class Files:
     id: str | None = option(*_ID)
     left: str | None = option("Column with the id of a pair's first point. Default: the first column.", "COLUMN")
     right: str | None = option("Column with the id of a pair's second point. Default: the second column.", "COLUMN")
-    sides: str | None = option("Prefixes or suffixes of the two points' columns, such as left_,right_ or _1,_2.", "A,B")
+    sides: tuple[str, ...] | None = option(
+        "Prefixes or suffixes of the two points' columns, such as left_,right_ or _1,_2.", "A,B", rule=names
+    )
     label: str | None = option("Column of labels or levels. Default: 'label', else the only other column.", "COLUMN")
-    compared: str | None = option("Three or four id columns of --comparisons. Default: all but the answer.", "A,B,C")
+    compared: tuple[str, ...] | None = option(
+        "Three or four id columns of --comparisons. Default: all but the answer.",
+        "A,B,C",
+        rule=_names_where(
+            lambda each: len(each) in (3, 4) and are_different(each), "must name three or four different columns"
+        ),
+    )
     answer: str | None = option(
         "Column of --comparisons that turns rows round: 1 as given, -1 the other way; or left and right, or the "
         "nearer id. Default: 'answer', if there is one.",
@@ -215,21 +256,40 @@ class Files:
     group: str | None = option(
         "Column of groups kept together in cross-validation, such as patients. Default: by shared points.", "COLUMN"
     )
-    na_values: list[str] | None = option(*NA_VALUES)
+    na_values: tuple[str, ...] = na_values_option()
     decimal: str | None = option(*DECIMAL)
 
     def __post_init__(self) -> None:
-        """Take judgements that `closefar label` recorded for pairs or comparisons, which they are."""
-        if self.judgements is None or self.pairs is not None:
-            return
+        """Take recorded judgements as the pairs or comparisons that they are; refuse what contradicts itself."""
         from closefar.tables import is_recorded, recorded_task
 
-        if is_recorded(self.judgements):
+        if self.judgements is not None and self.pairs is None and is_recorded(self.judgements):
             task = recorded_task(self.judgements)
             kind = "comparisons" if task is not None and task["kind"] == "triplets" else "pairs"
             if getattr(self, kind) is None:
-                object.__setattr__(self, kind, self.judgements)
-                object.__setattr__(self, "judgements", None)
+                vars(self).update({kind: self.judgements, "judgements": None})
+        if self.points is not None and is_recorded(self.points):
+            raise ValueError(
+                f"--points must be a table of points; {self.points} has judgements of `closefar label`. Give it as "
+                "--judgements, and the table that was judged as --points."
+            )
+        if self.judgements is not None and is_recorded(self.judgements):
+            raise ValueError(
+                f"{self.judgements} is a file of `closefar label`, which names what was judged itself. Leave "
+                f"{'--pairs' if self.pairs is not None else '--comparisons'} out, or fit to tables that `closefar "
+                "export-judgements` writes."
+            )
+        if self.points is None and self.pairs is None and self.comparisons is None:
+            raise ValueError("no data given. Use --points and --pairs, or one of them.")
+        for about, is_given, advice, of_it in (
+            ("--pairs", not self.are_comparisons, "Columns of --comparisons: --compared and --answer.", _ABOUT_PAIRS),
+            ("--comparisons", self.comparisons is not None, "Add that, or leave it out.", _ABOUT_COMPARISONS),
+        ):
+            for name in of_it:
+                if getattr(self, name) is not None and not is_given:
+                    raise ValueError(f"--{name} is about {about}, which is not given. {advice}")
+        if self.annotator is not None and self.no_annotators:
+            raise ValueError("--annotator and --no-annotators contradict each other. Leave one of them out.")
 
     @property
     def recorded_answers(self) -> tuple[str, ...] | None:
@@ -254,62 +314,11 @@ class Files:
         return self.comparisons is not None and self.pairs is None
 
     def source(self) -> Source:
-        """What is to be read; an error for files and columns that contradict each other."""
+        """What is to be read."""
         from closefar.tables import Source
 
-        self._check_files()
-        self._check_columns()
-        sides = None if self.sides is None else tuple(part.strip() for part in self.sides.split(","))
-        if sides is not None and (len(sides) != 2 or not all(sides)):
-            raise InvalidValueError("sides", "must be two prefixes or suffixes, such as left_,right_", self.sides)
-        compared = None if self.compared is None else names_in(self.compared)
-        if compared is not None and (len(compared) not in (3, 4) or len(set(compared)) < len(compared)):
-            raise InvalidValueError("compared", "must name three or four different columns", self.compared)
-        names = (*_FILES, "id", "left", "right", "label", "group", "answer")
-        return Source(
-            **{name: getattr(self, name) for name in names},
-            weight=getattr(self, "weight", None),
-            annotator=False if self.no_annotators else self.annotator,
-            compared=compared,
-            sides=sides,
-            na_values=words_in(self.na_values),
-            decimal=self.decimal,
-        )
-
-    def _check_files(self) -> None:
-        from closefar.tables import is_recorded
-
-        if self.points is not None and is_recorded(self.points):
-            raise ValueError(
-                f"--points must be a table of points; {self.points} has judgements of `closefar label`. Give it as "
-                "--judgements, and the table that was judged as --points."
-            )
-        if self.judgements is not None and is_recorded(self.judgements):
-            raise ValueError(
-                f"{self.judgements} is a file of `closefar label`, which names what was judged itself. Leave "
-                f"{'--pairs' if self.pairs is not None else '--comparisons'} out, or fit to tables that `closefar "
-                "export-judgements` writes."
-            )
-        if self.points is None and self.pairs is None and self.comparisons is None:
-            raise ValueError("no data given. Use --points and --pairs, or one of them.")
-        if self.comparisons is not None and self.points is None:
-            raise ValueError("--comparisons has ids of points. Add --points, the table that they are in.")
-        streams = [f"--{name}" for name in _FILES if str(getattr(self, name)) == "-"]
-        if len(streams) > 1:
-            raise ValueError(f"{' and '.join(streams)} can't both be standard input. Give a file for one of them.")
-
-    def _check_columns(self) -> None:
-        if (self.left is None) != (self.right is None):
-            raise ValueError("--left and --right must be given together. Add the other one.")
-        for names, about, is_given, advice in (
-            (_ABOUT_PAIRS, "--pairs", not self.are_comparisons, "Columns of --comparisons: --compared and --answer."),
-            (_ABOUT_COMPARISONS, "--comparisons", self.comparisons is not None, "Add that, or leave it out."),
-        ):
-            for name in names:
-                if getattr(self, name) is not None and not is_given:
-                    raise ValueError(f"--{name} is about {about}, which is not given. {advice}")
-        if self.annotator is not None and self.no_annotators:
-            raise ValueError("--annotator and --no-annotators contradict each other. Leave one of them out.")
+        given = {name: value for name, value in vars(self).items() if name != "no_annotators"}
+        return Source(**given | ({"annotator": False} if self.no_annotators else {}))
 
 
 @dataclass(frozen=True)
@@ -319,51 +328,14 @@ class WeightedFiles(Files):
     weight: str | None = option("Column of weights; a weight of 2 counts as the same judgement given twice.", "COLUMN")
 
 
-def words_in(given: list[str] | None) -> tuple[str, ...]:
-    """All words of an option that may be repeated."""
-    return tuple(word for words in given or () for word in names_in(words))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Numbers and words that options take.
-
-
-def number(
-    text: Any,
-    kind: Any,
-    option: str,
-    *words: str,
-    least: float = -math.inf,
-    above: float = -math.inf,
-    below: float = math.inf,
-    noun: str = "",
-) -> Any:
-    """Return the number that an option has, within these bounds, or one of these words; without a kind, only a word."""
-    if text is None or text in words:
-        return text
-    given = text
-    with contextlib.suppress(OverflowError, ValueError, TypeError):  # the latter where only words are allowed
-        given = value = kind(text)
-        if math.isfinite(value) and least <= value < below and value > above:
-            return value
-    bounds = ((">=", least), (">", above), ("<", below))
-    limits = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if math.isfinite(bound))
-    noun = noun or {int: "a whole number", float: "a finite number"}.get(kind, "")
-    *others, last = [*words, *([f"{noun} {limits}".rstrip()] if noun else [])]
-    rule = f"must be {', '.join(others)} or {last}" if others else f"must be {last}"
-    is_whole = isinstance(given, float) and given.is_integer()
-    raise InvalidValueError(option.removeprefix("--").replace("-", "_"), rule, int(given) if is_whole else given)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The options of a fit; each command offers those that it can use, and refuses wrong ones before it reads a file.
 
 
-_FLIP_RATES = ("auto", "estimate", "two")
-_FULL_RANK = ("euclidean", "standardized")  # priors
-_NOT_OF_ALL: dict[str, tuple[str, Any, str]] = {  # parameters that not every learner has, with their defaults
-    "fit_origin": ("--origin", False, "close/far labels of single points"),
-    "class_weight": ("--balanced", None, "labels of pairs"),
+# Parameters that not every learner has, by their options.
+_NOT_OF_ALL = {
+    "fit_origin": ("--origin", "close/far labels of single points"),
+    "class_weight": ("--balanced", "labels of pairs"),
 }
 
 
@@ -374,152 +346,104 @@ class Learning:
     PANEL: ClassVar = "Learning"
 
     far: str | None = option("The label that means far, unless it is obvious.", "LABEL")
-    levels: str | None = option(
+    levels: tuple[str, ...] | None = option(
         "Levels of labels in their order, from closest to farthest. More than two numbers are levels by "
         "themselves, the smallest closest.",
         "A,B,...",
+        rule=_names_where(
+            lambda each: len(each) > 1 and are_different(each),
+            "must list each label once, two or more of them, from closest to farthest, such as same,similar,other",
+        ),
     )
     noise: str = option(
-        f"Noise model: {', '.join(NOISES)}, or auto for the one that predicts best.", "NOISE", default="logistic"
+        f"Noise model: {', '.join(NOISES)}, or auto for the one that predicts best.",
+        "NOISE",
+        default="logistic",
+        rule=number(None, *NOISES, "auto"),
     )
-    rank: str | None = option("Largest rank of M, or auto to choose it on held-out judgements. Default: no limit.", "K")
-    tol: float = option("Stop once the proven gap is below this.", "GAP", default=1e-6)
-    max_iter: int = option("Largest number of solver steps.", "N", default=1000)
+    rank: int | str | None = option(
+        "Largest rank of M, or auto to choose it on held-out judgements. Default: no limit.",
+        "K",
+        rule=number(int, "auto", least=1),
+    )
+    tol: float = option("Stop once the proven gap is below this.", "GAP", default=1e-6, rule=number(float, least=0))
+    max_iter: int = option("Largest number of solver steps.", "N", default=1000, rule=number(int, least=1))
     device: str | None = option("Where to compute: cpu, cuda, or cuda:1 for another GPU. Default: cpu.", "DEVICE")
 
-    def check(self, files: Files, columns: Columns) -> None:
-        """Refuse wrong values, and options that contradict each other, before a file is read."""
-        files.source()
-        columns.encoding_options()
-        levels = self.levels_in_order
-        for option, value in (("--far", self.far), ("--levels", levels)):
+    def check(self, files: Files) -> None:
+        """Refuse options that contradict each other, before a file is read."""
+        for option, value in (("--far", self.far), ("--levels", self.levels)):
             if value is not None and files.are_comparisons:
                 raise ValueError(f"{option} is about the labels of --pairs, and comparisons have none. Leave it out.")
-        if levels is not None and (len(levels) < 2 or not all(levels) or len(set(levels)) < len(levels)):
-            rule = (
-                "must list each label once, two or more of them, from closest to farthest, such as same,similar,other"
-            )
-            raise InvalidValueError("levels", rule, self.levels)
-        if levels is not None and self.far is not None:
+        if self.levels is not None and self.far is not None:
             raise ValueError("--levels says already which label is far: the last one. Leave --far out.")
-        self.parameters()
-        self.fit_options()
-        if self.device is not None:
-            from closefar.fitting import check_device  # slow to import
-
-            check_device(self.device)
-
-    @property
-    def levels_in_order(self) -> tuple[str, ...] | None:
-        """The levels from closest to farthest, where they were given."""
-        return None if self.levels is None else names_in(self.levels)
-
-    def parameters(self) -> dict[str, Any]:
-        """The parameters of the learner; an error for values that no learner takes."""
-        return {
-            "alpha": 0.0,
-            "flip_rate": 0.0,
-            "noise": number(self.noise, None, "--noise", *NOISES, "auto"),
-            "rank": number(self.rank, int, "--rank", "auto", least=1),
-            "tol": number(self.tol, float, "--tol", least=0),
-            "max_iter": number(self.max_iter, int, "--max-iter", least=1),
-            "device": self.device,
-        }
-
-    def fit_options(self) -> dict[str, Any]:
-        """What `fit` of the learner is given besides judgements."""
-        return {}
 
     def learner(self, words: tuple[str, ...], *, verbose: bool) -> MetricLearner:
         """The learner; `words` are the labels from closest to farthest, and comparisons have none."""
         from closefar.learners import ComparisonMetricLearner, LinearMetricLearner, OrdinalMetricLearner
 
-        parameters = {**self.parameters(), "verbose": int(verbose)}
         kind: Any = {0: ComparisonMetricLearner, 2: LinearMetricLearner}.get(len(words), OrdinalMetricLearner)
-        if words:
-            parameters |= {"far_label": words[1]} if len(words) == 2 else {"levels": words}
-        known = kind().get_params()
-        for name, (option, default, needed) in _NOT_OF_ALL.items():
-            if name not in known and parameters.get(name, default) != default:
+        known, meaning = kind().get_params(), {"levels": words, "far_label": words[-1] if words else None}
+        given = {"alpha": 0.0, "flip_rate": 0.0, **vars(self), **meaning, "verbose": int(verbose)}
+        given["class_weight"] = "balanced" if given.get("balanced") else None
+        for name, (option, needed) in _NOT_OF_ALL.items():
+            if name not in known and given.get(name):
                 noun = "levels" if words else "comparisons"
                 raise ValueError(f"{option} is for {needed}, and these are {noun}. Leave it out.")
-        return kind(**{name: value for name, value in parameters.items() if name in known})  # type: ignore[no-any-return]
+        return kind(**{name: value for name, value in given.items() if name in known})  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class PenalisedLearning(Learning):
     """A fit that may have a penalty, flipped labels and an origin."""
 
-    alpha: str = option(
+    alpha: float | str = option(
         "Weight of the penalty, which shrinks M to its prior. auto chooses it on held-out judgements; 0 is maximum "
         "likelihood.",
         "WEIGHT",
         default="auto",
+        rule=number(float, "auto", least=0),
     )
     prior: str = option(
         "What the penalty shrinks M to: zero, or the plain distance, euclidean (in the units of the data) or "
         "standardized (of standardized columns). auto chooses one of them.",
         "PRIOR",
         default="auto",
+        rule=number(None, "auto", "zero", "euclidean", "standardized"),
     )
-    flip_rate: str = option(
+    flip_rate: float | str = option(
         "Share of labels flipped at random, regardless of distance. auto estimates it where that predicts held-out "
         "labels better; estimate always does, with annotators for each of them; two estimates one share for close "
         "and one for far.",
         "SHARE",
         default="auto",
+        rule=number(float, "auto", "estimate", "two", least=0, below=0.5),
     )
-    origin: bool = option("For single points: learn the point to measure from.", default=False)
-
-    def check(self, files: Files, columns: Columns) -> None:
-        super().check(files, columns)
-        if self.rank is not None and self.prior in _FULL_RANK:
-            raise ValueError(
-                f"--prior {self.prior} gives M full rank, so its rank can't be limited; got --rank {self.rank}. Use "
-                "--prior zero, or leave --rank out."
-            )
-        if self.origin and not files.are_single:
-            raise ValueError("--origin needs single points, as the difference of a pair has no origin. Leave it out.")
-
-    def parameters(self) -> dict[str, Any]:
-        return super().parameters() | {
-            "alpha": number(self.alpha, float, "--alpha", "auto", least=0),
-            "prior": number(self.prior, None, "--prior", "auto", "zero", *_FULL_RANK),
-            "flip_rate": number(self.flip_rate, float, "--flip-rate", *_FLIP_RATES, least=0, below=0.5),
-            "fit_origin": self.origin,
-        }
+    fit_origin: bool = option("For single points: learn the point to measure from.", None, "--origin", default=False)
 
 
 @dataclass(frozen=True)
 class LongLearning(PenalisedLearning):
     """A fit in which both labels may count the same, and comparisons otherwise than pairs, and which may take long."""
 
-    comparison_noise: str | None = option(
+    comparison_noise: float | str | None = option(
         "With --pairs and --comparisons: noise of the comparisons relative to that of the pairs, or estimate. "
         "Default: 1.",
         "SCALE",
+        rule=number(float, "estimate", above=0),
     )
     balanced: bool = option("Give all labels the same total weight.", default=False)
-    max_time: float | None = option("End the fit after this time, with what it has by then.", "SECONDS")
+    max_time: float | None = option(
+        "End the fit after this time, with what it has by then.", "SECONDS", rule=number(float, above=0)
+    )
     checkpoint: Path | None = option(
         "Keep what has been computed in a file, from which the same command continues.", "FILE"
     )
 
-    def check(self, files: Files, columns: Columns) -> None:
-        super().check(files, columns)
+    def check(self, files: Files) -> None:
+        super().check(files)
         if self.comparison_noise is not None and (files.pairs is None or files.comparisons is None):
             raise ValueError(
                 "--comparison-noise is relative to the noise of pairs, so it needs --pairs and --comparisons. "
                 "Leave it out."
             )
-
-    def parameters(self) -> dict[str, Any]:
-        return super().parameters() | {"class_weight": "balanced" if self.balanced else None}
-
-    def fit_options(self) -> dict[str, Any]:
-        given = {
-            "comparison_noise": number(self.comparison_noise, float, "--comparison-noise", "estimate", above=0),
-            "max_time": number(self.max_time, float, "--max-time", above=0, noun="a number of seconds"),
-            "checkpoint": self.checkpoint,
-        }
-        return {name: value for name, value in given.items() if value is not None}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import os
 import signal
@@ -9,12 +11,12 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, get_type_hints
 
 import typer
 
@@ -25,7 +27,6 @@ from closefar.plain import records, to_jsonable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from rich.progress import Progress
 
 EXIT_CODES = {
     0: "success",
@@ -52,10 +53,11 @@ class Output:
     quiet: bool = option("Print errors only.", None, "--quiet", "-q", default=False)
 
 
-def _print_error(line: str) -> None:
-    """Print a line on standard error, if there is one."""
-    if sys.stderr is not None:
-        print(line, file=sys.stderr)
+@dataclass(frozen=True)
+class WritingOutput(Output):
+    """What happens to files that are there already, too."""
+
+    force: bool = option("Replace files that exist.", default=False)
 
 
 def _discard_output() -> None:
@@ -64,12 +66,14 @@ def _discard_output() -> None:
 
 
 class Session:
-    """One run of a command: ``with Session("fit", output) as session``.
+    """One run of a command, which it is given as its first argument; see `command`.
 
     Leaving it turns what a user can cause into one sentence on standard error and an exit code.
     """
 
-    def __init__(self, command: str, output: Output) -> None:
+    OPTIONS: ClassVar[type[Output]] = Output
+
+    def __init__(self, command: str, output: Any) -> None:
         self.command = command
         self.output = output
         self.warnings: list[str] = []
@@ -77,26 +81,19 @@ class Session:
         self.checkpoint: Path | None = None
         self._interrupted = False
         self._is_written = False
+        self._stack = ExitStack()
 
     def __enter__(self) -> Session:
-        if sys.stdout is None and self.output.json:
-            self._end("standard output is closed. Open it.", _NO_FILE)
-        self._warnings = warnings.catch_warnings()
-        self._warnings.__enter__()
-        warnings.simplefilter("ignore")
-        self._handlers = {
-            number: signal.signal(number, self._interrupt)
-            for number in (signal.SIGINT, signal.SIGTERM)
-            if signal.getsignal(number) is not signal.SIG_IGN
-        }
+        self._stack.enter_context(warnings.catch_warnings(action="ignore"))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._stack.callback(signal.signal, number, signal.signal(number, self._interrupt))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._warnings.__exit__(None, None, None)
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        self._stack.close()
         if error is None:
             if self.unfinished:
                 raise typer.Exit(_UNFINISHED)
@@ -113,31 +110,33 @@ class Session:
             self._end(*_sentence_of(error))
 
     @contextmanager
-    def stage(
-        self, title: str, *, n_parts: int | None = None, shows_itself: bool = False
-    ) -> Iterator[Callable[[str], None]]:
-        """Show what is going on, collect its warnings, and end at an interrupt that a fit has caught.
-
-        Gives a function to call with the name of each part before it is begun.
-        """
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+    def stage(self, title: str, *, shows_itself: bool = False) -> Iterator[None]:
+        """Show what is going on, collect its warnings, and end at an interrupt that a fit has caught."""
+        with warnings.catch_warnings(record=True, action="always") as caught:
             if shows_itself or not self.is_watched:
-                yield lambda part: None
+                yield
             else:
-                with _bar() as bar:
-                    task = bar.add_task(title, total=n_parts, completed=-1)
-                    yield lambda part: bar.update(task, description=f"{title}: {part}", advance=1)
+                from rich.console import Console
+
+                with Console(stderr=True).status(title):
+                    yield
         self._end_if_interrupted()
         for warning in caught:
             # The others are meant for programmers; of points that pairs share a command speaks in its own words.
             if issubclass(warning.category, UserWarning) and warning.category.__name__ != "SharedPointsWarning":
                 self.warn(command_words(warning.message))
 
+    def read(self, read: Callable[..., Any], *source: Any, **options: Any) -> Any:
+        """Read a table, and note what there is to note of it."""
+        with self.stage("reading"):
+            table = read(*source, **options)
+        self.warn(*table.notes, *getattr(getattr(table, "comparisons", None), "notes", ()))
+        return table
+
     @property
     def is_watched(self) -> bool:
         """Whether a person sees progress."""
-        return sys.stderr is not None and sys.stderr.isatty() and not self.output.quiet
+        return sys.stderr.isatty() and not self.output.quiet
 
     def warn(self, *sentences: str) -> None:
         """Note something, once, that the result should be read with; an error needs no such notes."""
@@ -149,6 +148,13 @@ class Session:
             self._end_if_interrupted()
             self._is_written = True
             put_in_place()
+
+    def finish(self, contents: Mapping[Path, Content], text: str = "", **facts: Any) -> None:
+        """Write files, and show a text that says so."""
+        self.write_files(contents)
+        written = [str(path) for path in contents]
+        listed = " and ".join([*filter(None, [", ".join(written[:-1])]), written[-1]])
+        self.show(f"{text}Wrote {listed}.", {"written": written, **facts})
 
     def show(self, text: str, facts: dict[str, Any]) -> None:
         """Print a result: a text for a person, or the facts with all notes as JSON."""
@@ -177,8 +183,6 @@ class Session:
                 self._print(printable(content.decode("utf-8", "replace")).encode() if sys.stdout.isatty() else content)
 
     def _print(self, content: str | bytes) -> None:
-        if sys.stdout is None:  # of a text for a person, who closed it
-            return
         try:
             if isinstance(content, str):
                 print(content, flush=True)
@@ -190,13 +194,12 @@ class Session:
             raise
         except OSError as error:
             _discard_output()
-            written = " The files are written." if self._is_written else ""
-            raise OSError(f"can't write to standard output: {error.strerror}.{written}") from error
+            raise OSError(f"can't write to standard output: {error.strerror}.") from error
 
     def _print_notes(self) -> None:
         if not self.output.quiet:
             for sentence in self.warnings:
-                _print_error(printable(f"closefar {self.command}: note: {sentence}"))
+                print(printable(f"closefar {self.command}: note: {sentence}"), file=sys.stderr)
 
     def _interrupt(self, *_: Any) -> None:
         if not self._is_written:
@@ -208,16 +211,8 @@ class Session:
             raise KeyboardInterrupt
 
     def _end(self, sentence: str, code: int) -> NoReturn:
-        _print_error(printable(f"closefar {self.command}: {sentence}".replace("\n", " ")))
+        print(printable(f"closefar {self.command}: {sentence}".replace("\n", " ")), file=sys.stderr)
         raise typer.Exit(code) from None
-
-
-def _bar() -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 def _sentence_of(error: Exception) -> tuple[str, int]:
@@ -225,11 +220,10 @@ def _sentence_of(error: Exception) -> tuple[str, int]:
     text = str(error)
     if isinstance(error, (MemoryError, SystemError)):
         return _NO_MEMORY, _NO_FILE
-    if isinstance(error, ImportError) and str(error.path).endswith(tuple(EXTENSION_SUFFIXES)):  # it is there
-        return f"{text}. Raise the limit on memory (ulimit -v) if there is one, or install it again.", _NO_FILE
     if isinstance(error, ImportError):
         if error.name is not None:  # from Python, not from closefar, which says what to install
-            text = f"can't load a package that closefar needs ({text}): run pip install closefar."
+            remedy = "run pip install closefar, or raise the limit on memory (ulimit -v) if there is one"
+            text = f"can't load a package that closefar needs ({text}): {remedy}."
         return text, _NO_PACKAGE
     if isinstance(error, OSError):
         if error.strerror is None:
@@ -258,15 +252,14 @@ def run(app: typer.Typer) -> int:
     """Run the command line and return its exit code; mistakes in it are reported in one line, as errors are."""
     try:
         code = int(app(standalone_mode=False, prog_name="closefar") or 0)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code
     except (BrokenPipeError, SystemExit):  # the latter is click's own, where nobody reads on
         _discard_output()
         return _PIPE_CLOSED
     except OSError as error:
         _discard_output()
-        _print_error(f"closefar: can't write to standard output: {error.strerror or error}.")
+        print(f"closefar: can't write to standard output: {error.strerror or error}.", file=sys.stderr)
         return _NO_FILE
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -275,11 +268,11 @@ def run(app: typer.Typer) -> int:
             return _WRONG_INPUT
         command = error.ctx.command_path if error.ctx else "closefar"
         message = printable(" ".join(error.format_message().split()).rstrip("."))
-        _print_error(f"{command}: {message[:1].lower()}{message[1:]}. See {command} --help.")
+        print(f"{command}: {message[:1].lower()}{message[1:]}. See {command} --help.", file=sys.stderr)
         return _WRONG_INPUT
     except Exception as error:
         sentence, code = _sentence_of(error)
-        _print_error(f"closefar: {printable(sentence)}")
+        print(f"closefar: {printable(sentence)}", file=sys.stderr)
         return code
 
 
@@ -291,17 +284,25 @@ TABLE, REPORT = "table.csv", "report.html"  # what is written to a device or a p
 _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1")
 
 
-@dataclass(frozen=True)
-class Replacing:
-    """What happens to files that are there already."""
+class WritingSession(Session):
+    """A run of a command that writes files."""
 
-    PANEL: ClassVar = Output.PANEL
+    OPTIONS = WritingOutput
 
-    force: bool = option("Replace files that exist.", default=False)
+    def check(
+        self, outputs: Iterable[Path], *, read: Iterable[Path | None] = (), continued: Path | None = None
+    ) -> None:
+        """Refuse what could not be written, what is read by the same command, and, without --force, what exists.
 
-    def check(self, outputs: Iterable[Path], *, read: Iterable[Path | None] = ()) -> None:
-        """Refuse what could not be written, what is read by the same command, and, without --force, what exists."""
-        inputs, seen = [path for path in read if path is not None], list[Path]()
+        Parameters
+        ----------
+        outputs : paths
+        read : paths
+            What the command reads.
+        continued : path, optional
+            The one of the outputs that the command goes on with if it exists.
+        """
+        taken = [path for path in read if path is not None]
         for path in outputs:
             if str(path) in _STANDARD_OUTPUT:  # which also takes the messages
                 raise ValueError(
@@ -310,14 +311,13 @@ class Replacing:
             check_writable(path)
             if is_device(path):
                 continue
-            if any(_are_same(path, other) for other in inputs):
-                raise ValueError(f"{path} is read by this command, so it can't be written. Choose another name.")
-            if any(_are_same(path, other) for other in seen):
-                raise ValueError(f"each file must have its own name; {path} is named twice.")
-            seen.append(path)
-        for path in seen:
-            if path.exists() and not self.force:
+            if any(_are_same(path, other) for other in taken):
+                raise ValueError(
+                    f"{path} must have a name of its own: the command reads or writes it already. Choose another."
+                )
+            if path.exists() and not self.output.force and path != continued:
                 raise ValueError(f"{path} exists. Choose another name, or replace it with --force.")
+            taken.append(path)
 
     def check_table(self, out: Path | None, *, read: Iterable[Path | None]) -> None:
         """Refuse a table that could not be written, or whose format is unknown or needs a package that is missing."""
@@ -326,8 +326,6 @@ class Replacing:
         if out is not None:
             self.check([out], read=read)
             encode_table({}, named(out, TABLE))
-        elif sys.stdout is None:
-            raise OSError("standard output is closed. Name a file with --out.")
 
 
 def _are_same(left: Path, right: Path) -> bool:
@@ -339,3 +337,51 @@ def _are_same(left: Path, right: Path) -> bool:
 def named(out: Path, default: str) -> Path:
     """The name that says the format of a file: that of the default on devices and pipes."""
     return Path(default) if is_device(out) and not out.suffix else out
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A command as typer takes it.
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Run a function in a session, with an option for each of its parameters and for each field of a group."""
+    name, hints = function.__name__.replace("_", "-"), get_type_hints(function)
+    groups: dict[str, Any] = {}
+    options: dict[str, tuple[Any, Any, str | None]] = {}  # what each option becomes, how it is described, its panel
+    for each, parameter in inspect.signature(function).parameters.items():
+        kind = getattr(hints[each], "OPTIONS", hints[each])
+        if dataclasses.is_dataclass(kind):
+            groups[each], types, panel = kind, get_type_hints(kind), getattr(kind, "PANEL", None)
+            options |= {field.name: (types[field.name], field, panel) for field in dataclasses.fields(kind)}
+        else:
+            options[each] = kind, parameter.default, None
+
+    def run_in_session(**values: Any) -> None:
+        def group(kind: Any) -> Any:
+            return kind(**{field.name: values.pop(field.name) for field in dataclasses.fields(kind)})
+
+        with hints["session"](name, group(groups["session"])) as session:
+            for option in values:
+                rule = options[option][1].metadata["rule"]
+                values[option] = values[option] if rule is None else rule(option, values[option])
+            given = {each: group(kind) for each, kind in groups.items() if each != "session"}
+            function(session=session, **given, **values)
+
+    parameters = [_parameter(each, *described) for each, described in options.items()]
+    run_in_session.__name__, run_in_session.__doc__ = function.__name__, function.__doc__
+    run_in_session.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run_in_session.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run_in_session
+
+
+def _parameter(name: str, kind: Any, field: Any, panel: str | None) -> inspect.Parameter:
+    """An option in the panel of its group; a switch has no opposite, such as --no-quiet."""
+    described = copy(field.metadata["described"])
+    described.rich_help_panel = described.rich_help_panel or panel
+    if kind is bool and described.default is ...:
+        described.param_decls = (f"--{name.replace('_', '-')}",)
+    typed = kind if field.metadata["rule"] is None else field.metadata["typed"]
+    default = inspect.Parameter.empty if field.default is ... else field.default
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, described]
+    )

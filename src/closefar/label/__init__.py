@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from closefar.label.site import Address, Site, Tls, check_names, plan_site
-from closefar.label.task import ANSWERS, LabelPoints, Purpose, Task, TaskKind, make_leaves, read_label_points
+from closefar.label.task import ANSWERS, LabelPoints, Method, Purpose, Task, TaskKind, make_leaves, read_label_points
 
 if TYPE_CHECKING:
     from closefar.label.server import LabelServer
 
 __all__ = ["Address", "Site", "Tls", "check_names", "plan_site"]
-__all__ += ["ANSWERS", "LabelPoints", "LabelServer", "Purpose", "Task", "TaskKind", "make_leaves", "read_label_points"]
+__all__ += ["ANSWERS", "LabelPoints", "LabelServer", "Method", "Purpose", "Task", "TaskKind"]
+__all__ += ["make_leaves", "read_label_points"]
 
 
 def __getattr__(name: str) -> Any:

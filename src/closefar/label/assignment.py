@@ -5,7 +5,6 @@ The kind of each new question (random, shared or chosen) is drawn by chance, sin
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from closefar.label.task import Purpose, Task
 
 LEASE = 600.0  # seconds that a question is kept for somebody; an answer takes seconds, a phone call some minutes
 
-_MOST_TRIES = 50  # draws of a question that was not asked; with more than half of them left, one suffices usually
+_MOST_TRIES = 1000  # draws of a question that was not asked: one is found even if only 1% of all questions are left
 _MOST_OPEN = 100  # questions of somebody, the latest, that may still be open; a page holds a few
 
 # Whether a question has an answer that stands, by those of whom a condition holds.
@@ -36,30 +35,6 @@ class Assigned:
     question: int
     things: tuple[int, ...]
     purpose: Purpose
-
-
-def assign(
-    connection: sqlite3.Connection,
-    task: Task,
-    n_points: int,
-    annotator: str,
-    n: int,
-    *,
-    now: float,
-    rng: np.random.Generator,
-) -> list[Assigned]:
-    """Return `n` questions for somebody: first those held and not answered, then new ones; fewer if there are no more.
-
-    Nobody else gets them for the time of a lease, from `now` in seconds since 1970.
-    """
-    asking = _Asking(connection, task, n_points, annotator, now, rng)
-    found = asking.held(n)
-    for each in found:
-        asking.take(each)
-    while len(found) < n and (new := asking.draw()) is not None:
-        asking.take(new)
-        found.append(new)
-    return found
 
 
 def assign_review(connection: sqlite3.Connection, annotator: str, question: int, *, now: float) -> Assigned | None:
@@ -105,8 +80,8 @@ def padded(things: Sequence[int]) -> tuple[int | None, ...]:
 
 
 @dataclass(frozen=True)
-class _Asking:
-    """One request of one annotator."""
+class Asking:
+    """One request of one annotator for questions, at a time `now` in seconds since 1970."""
 
     connection: sqlite3.Connection
     task: Task
@@ -115,7 +90,20 @@ class _Asking:
     now: float
     rng: np.random.Generator
 
-    def held(self, n: int) -> list[Assigned]:
+    def questions(self, n: int) -> list[Assigned]:
+        """Return `n` questions: first those held and not answered, then new ones; fewer if there are no more.
+
+        Nobody else gets them for the time of a lease.
+        """
+        found = self._held(n)
+        for each in found:
+            self._take(each)
+        while len(found) < n and (new := self._draw()) is not None:
+            self._take(new)
+            found.append(new)
+        return found
+
+    def _held(self, n: int) -> list[Assigned]:
         """What this annotator was asked and has not answered, unless it has gone to somebody else meanwhile."""
         mine = _ANSWERED.format(who="e.annotator = :who")
         others = _ANSWERED.format(who="e.annotator <> :who")
@@ -133,7 +121,7 @@ class _Asking:
         ).fetchall()
         return [Assigned(question, _things(things), Purpose(purpose)) for question, purpose, *things in rows]
 
-    def take(self, new: Assigned) -> None:
+    def _take(self, new: Assigned) -> None:
         """Keep a question for this annotator from now on."""
         self.connection.execute(
             "INSERT INTO handed (question, annotator, purpose, at, until) VALUES (?, ?, ?, ?, ?) "
@@ -141,7 +129,7 @@ class _Asking:
             (new.question, self.annotator, new.purpose.value, self.now, self.now + LEASE),
         )
 
-    def draw(self) -> Assigned | None:
+    def _draw(self) -> Assigned | None:
         """A new question; the kind that is drawn gives way to another only where there is none of it."""
         chance = float(self.rng.random())
         shared_share = self.task.shared_share if self.task.is_shared else 0.0
@@ -168,8 +156,6 @@ class _Asking:
             if not was_asked(self.connection, things):
                 break
         else:
-            things = self._draw_among_left()
-        if not things:
             return None
         number = self.connection.execute(
             "INSERT INTO questions (first, second, third, chosen, batch) "
@@ -177,24 +163,6 @@ class _Asking:
             padded(things),
         ).lastrowid
         return Assigned(int(number or 0), things, Purpose.first)
-
-    def _draw_among_left(self) -> tuple[int, ...]:
-        """The same draw where few questions are left: all of them are listed.  Empty if there is none."""
-        rows = self.connection.execute(
-            "SELECT first, second, third FROM questions WHERE id IN (SELECT question FROM handed)"
-        )
-        asked = {(*things[:-2], *sorted(things[-2:])) for things in map(_things, rows)}
-        every = range(self.n_points)
-        left = [
-            (*reference, *two)
-            for reference in itertools.permutations(every, self.task.n_things - 2)  # one for triplets, none for pairs
-            for two in itertools.combinations((row for row in every if row not in reference), 2)
-            if (*reference, *two) not in asked
-        ]
-        if not left:
-            return ()
-        *reference, one, other = left[int(self.rng.integers(len(left)))]
-        return *reference, *self.rng.permutation([one, other]).tolist()
 
     def _shared(self) -> Assigned | None:
         """A random question that somebody else has answered, of those that the fewest people were asked."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import multiprocessing
 import os
 import signal
@@ -28,9 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import closefar as cf
-from closefar.arrays import BoolArray, FloatArray, IndexArray
-from closefar.engines import threads_at_most
-from closefar.fitting import AnnotatorVerdict, refit_part
+from closefar.arrays import BoolArray, FloatArray, IndexArray, threads_at_most
+from closefar.fitting import refit_part
 from closefar.label.task import Purpose, Task, TaskKind
 from closefar.learners import MetricLearner
 from closefar.model import Metric, loadings
@@ -82,9 +80,8 @@ class Given:
     @classmethod
     def of(cls, answers: RecordedAnswers, features: FloatArray, task: Task, used: Any = True) -> Given:
         """Select the answers other than "can't say"; of those only the ones that are `used`."""
-        place = {answer: code for code, answer in enumerate(task.answers)}
-        codes = np.array([place.get(answer, -1) for answer in answers.answer], dtype=np.intp)
-        every = cls(features, tuples_of(answers), codes, answers.annotator, answers.question)
+        codes = task.codes_of(answers.answer)
+        every = cls(features, answers.things, codes, answers.annotator, answers.question)
         return every.at((codes >= 0) & used)
 
     def __len__(self) -> int:
@@ -97,10 +94,6 @@ class Given:
     @property
     def tuples(self) -> cf.Tuples:
         return cf.Tuples(self.features, self.index)
-
-    @property
-    def has_several_people(self) -> bool:
-        return len(set(self.who.tolist())) > 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,21 +114,9 @@ class Learned:
         found[:, self.known] = self.learner.predict_proba(tuples)
         return found
 
-    def expected(self, tuples: cf.Tuples) -> IndexArray:
-        """The answer that the metric gives to each question, as its place in the answers of the task."""
-        classes = self.learner.classes_.tolist()
-        place = dict(zip(classes, self.known.tolist(), strict=True))
-        return np.array([place[label] for label in self.learner.predict(tuples).tolist()], dtype=np.intp)
-
-
-def tuples_of(answers: RecordedAnswers) -> IndexArray:
-    """The rows of the points of each question, (n, 2) or (n, 3)."""
-    sides = [answers.first, answers.second, *(() if answers.third is None else (answers.third,))]
-    return np.column_stack([np.asarray(side, dtype=np.intp) for side in sides])
-
 
 def learn(given: Given, task: Task, chosen: Learned | None = None, **settings: Any) -> Learned | None:
-    """Fit a metric to the answers, as `describe_learner` has it; None if all are the same.
+    """Fit a metric to the answers by the learner of their kind; None if all are the same.
 
     The learner has these settings, or those that were chosen for another fit, such as one to more of the answers.
     """
@@ -150,10 +131,9 @@ def learn(given: Given, task: Task, chosen: Learned | None = None, **settings: A
         answers, learner = given.codes, cf.OrdinalMetricLearner(known.tolist(), **settings)
     if len(given) == 0 or len(known) < 2:
         return None
-    has_strictness = given.has_several_people and task.kind is not TaskKind.triplets
+    has_strictness = len(set(given.who.tolist())) > 1 and task.kind is not TaskKind.triplets
     people: dict[str, Any] = {"annotators": given.who} if has_strictness else {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what a fit to few answers leaves open is said by the findings
+    with warnings.catch_warnings(action="ignore"):  # what a fit to few answers leaves open is said by the findings
         if chosen is None:
             learner.fit(given.tuples, answers, max_time=_SECONDS, **people)
         else:
@@ -168,88 +148,31 @@ def _differ(given: Given) -> BoolArray:
     return found
 
 
-def learn_threshold(metric: Metric, given: Given, task: Task) -> Callable[[IndexArray], IndexArray]:
-    """Fit thresholds alone, of a known distance, and return the answers that it then expects to questions.
-
-    With its scale and its thresholds free, a known distance is a metric of one column.
-    """
-    if task.kind is TaskKind.triplets:
-        return lambda index: (metric.measure(cf.Tuples(given.features, index)) < 0.0).astype(np.intp)
-    codes, squared = given.codes, metric.measure(given.tuples)
-    most_frequent = int(np.argmax(np.bincount(codes))) if len(codes) else 0
-    if len(np.unique(codes)) < 2 or not np.ptp(squared) > 0.0:
-        return lambda index: np.full(len(index), most_frequent)
-    learner = cf.OrdinalMetricLearner(np.unique(codes).tolist(), alpha=0.0, flip_rate=0.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        learner.fit(np.sqrt(squared)[:, None], codes)
-
-    def expected(index: IndexArray) -> IndexArray:
-        lengths = np.sqrt(metric.measure(cf.Tuples(given.features, index)))
-        return np.asarray(learner.predict(lengths[:, None]), dtype=np.intp)
-
-    return expected
-
-
-def describe_learner(given: Given, task: Task) -> str:
-    """How to get the same metric in Python, from judgements that were exported."""
-    people = ", annotators=annotators" if given.has_several_people else ""
-    names = {
-        TaskKind.pairs: f"cf.LinearMetricLearner().fit(pairs, labels{people})",
-        TaskKind.levels: f"cf.OrdinalMetricLearner(levels).fit(pairs, labels{people})",
-        TaskKind.triplets: "cf.ComparisonMetricLearner().fit(triplets, answers)",
-    }
-    return names[task.kind]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Answers to questions that a metric was not fitted to.
 
 
-def held_out(
-    learned: Learned, given: Given, task: Task, asked: IndexArray, n_folds: int
-) -> tuple[FloatArray, IndexArray]:
-    """The probability of each answer to the questions `asked`, and the one that is expected, by cross-validation.
+def held_out(learned: Learned, given: Given, task: Task, asked: IndexArray, n_folds: int) -> FloatArray:
+    """The probability of each answer to the questions `asked`, by cross-validation.
 
     Each is by a fit to all answers but those to the questions of its fold; questions that are not asked about here are
-    in every fit.
-    """
-    probabilities, expected = np.zeros((len(asked), learned.n_answers)), np.zeros(len(asked), dtype=np.intp)
-    for left_out, rest in _folds(given, asked, n_folds):
-        fitted = learn(rest, task, learned)
-        if fitted is None:  # all other answers are the same
-            code = int(rest.codes[0]) if len(rest) else 0
-            probabilities[left_out], expected[left_out] = np.eye(learned.n_answers)[code], code
-        else:
-            tuples = cf.Tuples(given.features, asked[left_out])
-            probabilities[left_out], expected[left_out] = fitted.probabilities(tuples), fitted.expected(tuples)
-    return probabilities, expected
-
-
-def held_out_plain(learned: Learned, given: Given, task: Task, asked: IndexArray, n_folds: int) -> IndexArray | None:
-    """The answers expected by the plain distance, with thresholds fitted likewise; None if it is not known."""
-    baseline = learned.learner.fit_.baseline
-    if baseline is None or baseline.metric is None:
-        return None
-    expected = np.zeros(len(asked), dtype=np.intp)
-    for left_out, rest in _folds(given, asked, n_folds):
-        expected[left_out] = learn_threshold(baseline.metric, rest, task)(asked[left_out])
-    return expected
-
-
-def _folds(given: Given, asked: IndexArray, n_folds: int) -> Iterator[tuple[BoolArray, Given]]:
-    """Which of the questions asked about are in each fold, and the answers given to the questions that are not.
-
-    Equal questions share a fold.  They take turns in the order in which they are given, so that a question keeps its
-    fold as more come, and what is shown of it does not jump.
+    in every fit.  Equal questions share a fold.  They take turns in the order in which they are given, so that a
+    question keeps its fold as more come, and what is shown of it does not jump.
     """
     numbers = np.unique(same_side(np.concatenate([asked, given.index])), axis=0, return_inverse=True)[1].ravel()
     distinct, first = np.unique(numbers[: len(asked)], return_index=True)
     turn = np.full(int(numbers.max(initial=-1)) + 1, -1)
     turn[distinct[np.argsort(first)]] = np.arange(len(distinct)) % n_folds
+    found = np.zeros((len(asked), learned.n_answers))
     for fold in range(min(n_folds, len(distinct))):
         is_in = turn[numbers] == fold
-        yield is_in[: len(asked)], given.at(~is_in[len(asked) :])
+        left_out, rest = is_in[: len(asked)], given.at(~is_in[len(asked) :])
+        fitted = learn(rest, task, learned)
+        if fitted is None:  # all other answers are the same
+            found[left_out, rest.codes[0] if len(rest) else 0] = 1.0
+        else:
+            found[left_out] = fitted.probabilities(cf.Tuples(given.features, asked[left_out]))
+    return found
 
 
 def same_side(index: IndexArray) -> IndexArray:
@@ -267,8 +190,7 @@ def measures_quality(answers: RecordedAnswers, task: Task) -> BoolArray:
     An answer that was looked at again counts as it was first given: after a look at what the metric expects, people
     agree with it more often.  Answers to a question that is asked of a second person on purpose do not count.
     """
-    is_measure: BoolArray = _counts(answers) & ~guides_choice(answers, task)
-    return is_measure
+    return np.asarray(_counts(answers) & ~guides_choice(answers, task))
 
 
 def guides_choice(answers: RecordedAnswers, task: Task) -> BoolArray:
@@ -311,37 +233,37 @@ _FEWEST_TO_LEARN = 20  # answers, which take a minute or two
 _DIRECTIONS, _WEIGHTS = 10, 5  # that the overview has room for: directions, and weights of each
 
 
+_AT_FIRST = "Learning starts after about 20 answers."
+
+
 class LatestFindings:
     """The latest findings of the fitting process, and the learning curve of all of them.
 
     Parameters
     ----------
-    at_first : dict
-        What is shown before there are any.
+    task : Task
+    connection : sqlite3.Connection
+        To the file, which may have findings already.
     """
 
-    def __init__(self, at_first: dict[str, Any]) -> None:
-        self.body = at_first
+    def __init__(self, task: Task, connection: sqlite3.Connection) -> None:
+        self.body = nothing_found(task, _AT_FIRST)
         self._curve: list[dict[str, Any]] = []
-
-    def read(self, connection: sqlite3.Connection) -> None:
-        """Go on from the findings that are in the file."""
         for (body,) in connection.execute("SELECT body FROM findings ORDER BY id"):
             self.publish(json.loads(body))
 
     def publish(self, body: dict[str, Any]) -> None:
         """Show new findings."""
-        quality = body.get("quality")
-        if quality is not None:
-            point = {"n": body.get("n_answers"), **{name: quality.get(name) for name in ("agreement", "low", "high")}}
-            self._curve = [*self._curve, point]
+        if body["quality"] is not None:
+            shown = {name: body["quality"][name] for name in ("agreement", "low", "high")}
+            self._curve = [*self._curve, {"n": body["n_answers"], **shown}]
         self.body = body
 
     def shown_to(self, name: str, *, is_owner: bool) -> dict[str, Any]:
         """All findings for the owner; for others, what concerns their own answers."""
         if is_owner:
             return {**self.body, "curve": self._curve}
-        return {"status": self.body.get("status", ""), "doubtful": self.doubtful_of(name)}
+        return {"status": self.body["status"], "doubtful": self.doubtful_of(name)}
 
     def doubtful_of(self, name: str) -> list[dict[str, Any]]:
         """The answers of somebody that the metric doubts."""
@@ -382,18 +304,15 @@ def findings(
         n_answers=len(given),
         n_random=int(measures_quality(answers, task).sum()),
         n_unsure=len(answers) - len(given),
-        annotators=_people(answers, task, None, None),
         kappa=_agreement_of_people(answers, task) if task.is_shared else None,
-        learner=describe_learner(given, task),
+        annotators=_people(answers, task, learned),
     )
     if isinstance(learned, Learned):
         measured = quality(answers, given, learned, task)
-        reason = _no_doubts(measured)
-        doubts, agrees = [], None
-        if not reason or (task.kind is TaskKind.triplets and task.is_shared):  # fits that take a while
-            probabilities, _ = held_out(learned, given, task, given.index, _FOLDS_OF_DOUBTS)
-            agrees = np.argmax(probabilities, axis=1) == given.codes
-            doubts = [] if reason else doubtful(given, probabilities, task, answers.ids)
+        reason, doubts = _no_doubts(measured), []
+        if not reason:
+            probabilities = held_out(learned, given, task, given.index, _FOLDS_OF_DOUBTS)
+            doubts = doubtful(given, probabilities, task, answers.ids)
         found.update(
             status=_status(learned),
             quality=measured,
@@ -402,7 +321,6 @@ def findings(
             doubtful=doubts,
             no_doubts=reason or ("" if doubts else "No answer contradicts the metric so far."),
             map=_map(learned.metric, given.features, answers.ids, previous),
-            annotators=_people(answers, task, learned, agrees),
         )
     checked: dict[str, Any] = to_jsonable(found, finite=True)
     return checked
@@ -423,7 +341,6 @@ def nothing_found(task: Task, status: str) -> dict[str, Any]:
         "map": None,
         "annotators": [],
         "kappa": None,
-        "learner": None,
     }
 
 
@@ -475,49 +392,23 @@ def agreement_interval(n_right: float, n: float) -> tuple[float, float]:
 def quality(answers: RecordedAnswers, given: Given, learned: Learned, task: Task) -> dict[str, Any] | None:
     """The agreement with a new answer to a random question, by cross-validation over the random questions.
 
-    Beside it are that of the most frequent answer, `baseline`, and that of the plain distance with a fitted threshold,
-    `plain`, on the same questions.
+    Beside it is that of the most frequent answer, `baseline`, to the same questions.
     """
     counts = measures_quality(answers, task)
     n = int(counts.sum())
     if n < _FEWEST_MEASURED:
         return None
-    place = {answer: code for code, answer in enumerate(task.answers)}
-    said = np.array([place[answer] for answer in answers.original[counts]], dtype=np.intp)
-    asked = tuples_of(answers)[counts]
-    is_right = held_out(learned, given, task, asked, _FOLDS_OF_QUALITY)[1] == said
-    n_right = int(np.sum(is_right))
+    said, asked = task.codes_of(answers.original[counts]), answers.things[counts]
+    n_right = int(np.sum(np.argmax(held_out(learned, given, task, asked, _FOLDS_OF_QUALITY), axis=1) == said))
     low, high = agreement_interval(n_right, n)
     agreement, baseline = n_right / n, float(np.bincount(said).max()) / n
-    by_plain = held_out_plain(learned, given, task, asked, _FOLDS_OF_QUALITY)
     compared = "." if low > baseline else ", so it is not clear yet whether the metric is better."
     reading = (
         f"The metric agrees with about {agreement:.0%} of new answers to random questions (95% interval: {low:.0%} to "
         f"{high:.0%}). This is measured on {n} random questions, each by a fit that has not seen it. "
         f"Always giving the most frequent answer would agree with {baseline:.0%}{compared}"
     )
-    if by_plain is not None:
-        reading += f" {_compared_with_plain(is_right, by_plain == said)}"
-    return {
-        "agreement": agreement,
-        "low": low,
-        "high": high,
-        "baseline": baseline,
-        "plain": None if by_plain is None else float(np.mean(by_plain == said)),
-        "n": n,
-        "reading": reading,
-    }
-
-
-def _compared_with_plain(is_right: BoolArray, plain_is_right: BoolArray) -> str:
-    """By questions that one of them gets right and the other does not, as in McNemar's test."""
-    gained, lost = int(np.sum(is_right & ~plain_is_right)), int(np.sum(plain_is_right & ~is_right))
-    told = f"The plain distance with a fitted threshold agrees with {np.mean(plain_is_right):.0%}"
-    if gained <= lost:
-        return f"{told}: the learned metric is not better so far."
-    if gained - lost <= 2.0 * (gained + lost) ** 0.5:
-        return f"{told}, so it is not clear yet whether the learned metric is better."
-    return f"{told}."
+    return {"agreement": agreement, "low": low, "high": high, "baseline": baseline, "n": n, "reading": reading}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -602,8 +493,6 @@ def _doubt(task: Task, answer: str, expected: str, probability: float) -> str:
 # A projection of how many judgements are still needed.
 
 _WIDEST_PROJECTED = 60  # columns; a projection computes with a matrix that has a row for each entry of M
-_UNCERTAIN_NEEDED = 1.0  # uncertain answers per parameter, below which there is no projection
-_PILOT_MARGIN = 1.5  # by which the number of answers for a projection is guessed too high rather than too low
 
 
 def _projected(given: Given, task: Task) -> dict[str, Any]:
@@ -611,30 +500,16 @@ def _projected(given: Given, task: Task) -> dict[str, Any]:
     d = given.features.shape[1]
     if d > _WIDEST_PROJECTED:
         return _no_projection(task, f"Projections are made for at most {_WIDEST_PROJECTED} columns; there are {d}.")
-    if len(given) <= d:
-        return _no_projection(task, f"There is no projection yet: it needs more answers than columns ({d}).")
     one_person = replace(given, who=np.full(len(given), "", dtype=object))
     pilot = learn(one_person, task, alpha=0.0, flip_rate=0.0)  # maximum likelihood, as sample sizes need it
-    if pilot is None or pilot.learner.fit_.is_separable or not pilot.learner.certificate_.converged:
-        return _no_projection(
-            task,
-            "There is no projection yet: some metric explains all answers without exception, so that nothing tells "
-            "how uncertain it is. A few more answers will change that.",
-        )
-    statistics = pilot.learner.fit_statistics_
-    if statistics.uncertain_per_parameter < _UNCERTAIN_NEEDED:
-        needed = _PILOT_MARGIN * len(given) * _UNCERTAIN_NEEDED / max(statistics.uncertain_per_parameter, 0.1)
-        return _no_projection(
-            task,
-            f"There is no projection yet: {len(given)} answers are few for the {statistics.n_parameters} parameters "
-            f"of the metric. With about {math.ceil(needed)} answers there will be one.",
-        )
+    assert pilot is not None  # there are two different answers
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             plan = cf.plan_sample_size(pilot.learner, target_error=task.target_error, measure="spectral")
-    except ValueError:  # the other requirements of a pilot, all of which more answers meet
-        return _no_projection(task, "There is no projection yet: it needs more answers.")
+    except ValueError:  # what a pilot must be like, all of which more answers achieve
+        return _no_projection(
+            task, "There is no projection yet: the answers are too few to tell how uncertain the metric is."
+        )
     error, more = plan.expected_error(len(given)), plan.n_pairs - len(given)
     goal = (
         f"About {plan.n_pairs:,} answers are needed for an error of the metric of {task.target_error:.0%}: "
@@ -675,11 +550,8 @@ def _map(
     mapped = mapped - mapped.mean(axis=0)
     if not np.any(mapped):
         return None
-    left, lengths, _ = np.linalg.svd(mapped, full_matrices=False)
-    n_kept = min(2, len(lengths))
-    shares, places = np.zeros(2), np.zeros((len(rows), 2))
-    shares[:n_kept] = (lengths**2 / np.sum(lengths**2))[:n_kept]
-    places[:, :n_kept] = (left * lengths)[:, :n_kept]
+    left, lengths, _ = np.linalg.svd(np.pad(mapped, ((0, 0), (0, 1))), full_matrices=False)  # two columns or more
+    shares, places = lengths[:2] ** 2 / np.sum(lengths**2), (left * lengths)[:, :2]
     places /= np.sqrt(np.mean(np.sum(places**2, axis=1)))
     before = (previous or {}).get("map")
     if before is not None and before["rows"] == rows.tolist():  # the nearest rotation or reflection (Procrustes)
@@ -698,9 +570,7 @@ def _map(
 # ---------------------------------------------------------------------------------------------------------------------
 # People: agreement with the others, strictness, answers at random, and time per answer.
 
-_FEWEST_OF_PERSON = 20  # answers to triplets, for a verdict, as in the annotator model of pairs
 _FEWEST_SHARED = 5  # answers, for a kappa
-_BETTER_THAN_CHANCE = 0.6  # agreement with the metric that answers at random hardly reach
 
 # The first answers of two people to the same question, as places in the answers of the task: names, answers, question.
 _Shared = tuple[str, str, int, int, int]
@@ -708,11 +578,11 @@ _Shared = tuple[str, str, int, int, int]
 
 def _shared_answers(answers: RecordedAnswers, task: Task) -> list[_Shared]:
     """The answers of each two people to the same question, as they were first given."""
-    place = {answer: code for code, answer in enumerate(task.answers)}
     by_question: dict[int, list[tuple[str, int]]] = {}
-    for question, name, answer in zip(answers.question, answers.annotator, answers.original, strict=True):
-        if answer is not None:
-            by_question.setdefault(int(question), []).append((str(name), place[answer]))
+    codes = task.codes_of(answers.original).tolist()
+    for question, name, code in zip(answers.question.tolist(), answers.annotator.tolist(), codes, strict=True):
+        if code >= 0:
+            by_question.setdefault(question, []).append((name, code))
     return [
         (first, second, one, other, question)
         for question, said in by_question.items()
@@ -737,14 +607,11 @@ def _agreement_of_people(answers: RecordedAnswers, task: Task) -> dict[str, Any]
     return {"kappa": kappa, "low": low, "high": high, "n": n, "reading": reading}
 
 
-def _people(
-    answers: RecordedAnswers, task: Task, learned: Learned | None, agrees: BoolArray | None
-) -> list[dict[str, Any]]:
-    """One dict per annotator; `agrees` says of each answer to a triplet whether a metric without it expects it."""
-    table = None if learned is None else learned.learner.fit_.annotators
+def _people(answers: RecordedAnswers, task: Task, learned: Learned | str) -> list[dict[str, Any]]:
+    """One dict per annotator; only answers about pairs, which have a threshold, show strictness and give a verdict."""
+    table = learned.learner.fit_.annotators if isinstance(learned, Learned) else None
     shared = _shared_answers(answers, task)
-    names = answers.annotator
-    said = np.array([answer is not None for answer in answers.answer], dtype=bool)
+    names, said = answers.annotator, task.codes_of(answers.answer) >= 0
     found = []
     for name in [*task.annotators, *sorted(set(names.tolist()) - set(task.annotators))]:
         own = names == name
@@ -753,34 +620,21 @@ def _people(
         strictness, verdict = None, None
         if table is not None and name in table.names:
             strictness, verdict = float(table.strictness_of([name])[0]), table.verdict_of(name)
-        if task.kind is TaskKind.triplets and task.is_shared and agrees is not None:
-            verdict = _verdict_on_triplets(agrees[own[said]])
         seconds = answers.seconds[own & np.isfinite(answers.seconds)]
-        entry = {
-            "name": name,
-            "n": int(np.sum(own & said)),
-            "seconds": float(np.median(seconds)) if len(seconds) else None,
-            "kappa": kappa,
-            "kappa_low": low,
-            "kappa_high": high,
-            "n_shared": len(both),
-            "strictness": strictness,
-            "verdict": None if verdict is None else str(verdict),
-        }
-        found.append({**entry, "reading": _person(entry)})
+        found.append(
+            {
+                "name": name,
+                "n": int(np.sum(own & said)),
+                "seconds": float(np.median(seconds)) if len(seconds) else None,
+                "kappa": kappa,
+                "kappa_low": low,
+                "kappa_high": high,
+                "n_shared": len(both),
+                "strictness": strictness,
+                "verdict": None if verdict is None else str(verdict),
+            }
+        )
     return found
-
-
-def _verdict_on_triplets(agrees: BoolArray) -> AnnotatorVerdict:
-    """Whether somebody's answers agree with a metric that was learned without them; there is no strictness."""
-    if len(agrees) < _FEWEST_OF_PERSON:
-        return AnnotatorVerdict.TOO_FEW
-    low, high = wilson(float(agrees.mean()), len(agrees))
-    if high < 0.5:
-        return AnnotatorVerdict.THE_OTHER_WAY_ROUND
-    if low > 0.5:
-        return AnnotatorVerdict.TYPICAL
-    return AnnotatorVerdict.AT_RANDOM if high < _BETTER_THAN_CHANCE else AnnotatorVerdict.TOO_FEW
 
 
 def _kappa(shared: Sequence[_Shared], n_answers: int) -> tuple[float, float, float] | None:
@@ -793,30 +647,17 @@ def _kappa(shared: Sequence[_Shared], n_answers: int) -> tuple[float, float, flo
     n, widest = len(shared), float((n_answers - 1) ** 2)
     if n < _FEWEST_SHARED:
         return None
-    by_people: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for first, second, one, other, _ in shared:
-        by_people.setdefault((first, second), []).append((one, other))
+    people, codes = [each[:2] for each in shared], np.array([each[2:4] for each in shared], dtype=np.float64)
     by_chance = 0.0
-    for said in by_people.values():
-        ones, others = np.array(said, dtype=np.float64).T
-        by_chance += float(np.sum(np.mean((ones[:, None] - others[None, :]) ** 2, axis=0))) / widest / n
+    for two in set(people):
+        ones, others = codes[[each == two for each in people]].T
+        by_chance += len(ones) * (ones.var() + others.var() + (ones.mean() - others.mean()) ** 2) / widest / n
     if by_chance <= 0.0:
         return None
-    differences = np.array([(one - other) ** 2 / widest for _, _, one, other, _ in shared])
+    differences = (codes[:, 0] - codes[:, 1]) ** 2 / widest
     share, variance = float(differences.mean()), float(differences.var())
     low, high = wilson(share, n * share * (1.0 - share) / variance if variance > 0.0 else n)
     return 1.0 - share / by_chance, 1.0 - high / by_chance, 1.0 - low / by_chance
-
-
-def _person(entry: dict[str, Any]) -> str:
-    parts = [f"{entry['name']}: {entry['n']} answers"]
-    if entry["seconds"] is not None:
-        parts.append(f"{entry['seconds']:.1f} s per answer at the median")
-    if entry["kappa"] is not None:
-        parts.append(f"kappa {entry['kappa']:.2f} with the others on {entry['n_shared']} shared answers")
-    if entry["verdict"] is not None:
-        parts.append(entry["verdict"])
-    return ", ".join(parts) + "."
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -826,8 +667,7 @@ def _person(entry: dict[str, Any]) -> str:
 # this many seconds, if there are fewer events.
 _FEWEST_NEW, _SHARE_NEW, _LONGEST_WAIT = 5, 0.05, 10.0
 
-# Seconds until a process that died is started again; twice as many each time, up to the second number.
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_PAUSE = 2.0  # seconds until a process that died is started again
 
 _NICENESS = 10  # half of that of the least important processes: answers come first
 
@@ -905,7 +745,7 @@ class FittingProcess:
 
     def _run(self) -> None:
         """Start processes, one after the other, until closed."""
-        pause, previous = _FIRST_PAUSE, self._work.previous
+        previous = self._work.previous
         while not self._is_closing:
             with contextlib.suppress(EOFError, OSError), self._started() as connection:
                 while self._wait_for_events():
@@ -913,12 +753,14 @@ class FittingProcess:
                     found = connection.recv()
                     if found is None:  # the file can't be read at the moment
                         self._is_closed_within(_LONGEST_WAIT)
-                    else:
-                        pause, previous, self._n_fitted = _FIRST_PAUSE, found[0], found[2]
-                        self._hand_on(found)
-            if not self._is_closed_within(pause):  # otherwise it was ended together with the server
+                        continue
+                    previous, self._n_fitted = found[0], found[2]
+                    try:
+                        self._on_findings(*found)
+                    except Exception:
+                        _LOG.exception("The findings after %d events could not be handed on.", found[2])
+            if not self._is_closed_within(_PAUSE):  # otherwise it was ended together with the server
                 _LOG.warning("The fitting process has ended; another one is started.")
-                pause = min(2.0 * pause, _LONGEST_PAUSE)
 
     @contextlib.contextmanager
     def _started(self) -> Iterator[Connection[Any, Any]]:
@@ -951,12 +793,6 @@ class FittingProcess:
     def _is_closed_within(self, seconds: float) -> bool:
         with self._news:
             return self._news.wait_for(lambda: self._is_closing, seconds)
-
-    def _hand_on(self, found: Found) -> None:
-        try:
-            self._on_findings(*found)
-        except Exception:
-            _LOG.exception("The findings after %d events could not be handed on.", found[2])
 
 
 @contextlib.contextmanager
@@ -1033,7 +869,7 @@ def next_questions(
     learned = learn(Given.of(answers, features, task, guides_choice(answers, task)), task)
     if learned is None:
         return []
-    candidates = draw_questions(len(features), tuples_of(answers), task, n_candidates, np.random.default_rng(seed))
+    candidates = draw_questions(len(features), answers.things, task, n_candidates, np.random.default_rng(seed))
     if len(candidates) > n:
         tuples = cf.Tuples(features, candidates)
         candidates = candidates[cf.choose_pairs(learned.learner, tuples, n, method=task.method, random_state=seed)]
@@ -1043,8 +879,6 @@ def next_questions(
 def draw_questions(n_points: int, asked: IndexArray, task: Task, n: int, rng: np.random.Generator) -> IndexArray:
     """Draw up to `n` different questions at random that were not asked before, each about different things."""
     k = task.n_things
-    if n_points < k:
-        return np.empty((0, k), dtype=np.intp)
     drawn = rng.integers(n_points, size=(n, k))
     drawn = drawn[np.all(np.diff(np.sort(drawn, axis=1), axis=1) > 0, axis=1)]
     everything = np.concatenate([asked.reshape(-1, k), drawn])

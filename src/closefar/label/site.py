@@ -9,12 +9,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 OWNER = "owner"  # who sees the overview, and judges alone if there are no annotators
 
 _LOCAL = ("127.0.0.1", "localhost")
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
+_ADDRESS = re.compile(r"https://([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 _BACKLOG = 1024  # connections that wait to be accepted: a browser opens six, for well over 100 people at once
 _LONGEST_PERSON, _MOST_PEOPLE = 40, 200  # letters in a name that fit on the page; people for whom a table has room
 
@@ -115,18 +114,13 @@ def _is_loopback(host: str) -> bool:
 
 
 def _checked_address(address: str) -> str:
-    parts = urlsplit(address.rstrip("/"))
-    try:
-        is_whole = bool(_HOST.fullmatch(parts.hostname or "")) or ":" in (parts.hostname or "")
-        parts.port  # noqa: B018 - raises where it is no number
-    except ValueError:
-        is_whole = False
-    if parts.scheme != "https" or not is_whole or parts.path or parts.query or parts.fragment or parts.username:
+    plain = address.rstrip("/").lower()
+    if not _ADDRESS.fullmatch(plain):
         raise ValueError(
             "--address must be what annotators type, without a path, such as https://label.example.org; "
             f"got {address!r}."
         )
-    return f"https://{parts.netloc.lower().removesuffix(':443')}"
+    return plain.removesuffix(":443")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

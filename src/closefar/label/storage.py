@@ -28,7 +28,6 @@ if sys.platform != "win32":
 T = TypeVar("T")
 
 _LOCK_SECONDS = 10.0  # that another program may have the file locked, before an answer is refused for now
-_DETAILS = ("map", "doubtful")  # large parts of findings that only the latest ones need
 _KEY_BYTES = 32  # as many as SHA-256 gives, which secrets and cookies are made with
 
 
@@ -37,59 +36,45 @@ class StoreError(OSError):
 
 
 class Store:
-    """A file of judgements that one server has open; `open` makes one.  All methods may be called from any thread.
+    """A file of judgements that one server has open, made if it is not there; any thread may call any method.
 
     A transaction waits for the disk, and others wait for it.  With 50 people who answer every 1.3 s, the median
     response took 3 to 8 ms, and 57 ms where each commit took 10 ms longer, as on a slow disk (measured with
     benchmarks/label_load.py on two busy cores).
+
+    Parameters
+    ----------
+    path : str or Path
+    task : Task
+        Of an existing file, the kind and the answers must be the same; the rest may change.
+    points : LabelPoints
+        Those that the file was made for.
+
+    Raises
+    ------
+    ValueError
+        If the file is of other points, of another kind of task or of another program, is damaged, or another server
+        has it open; the message says which.
     """
 
-    def __init__(
-        self, path: Path, task: Task, key: bytes, connection: sqlite3.Connection, stack: contextlib.ExitStack
-    ) -> None:
-        self.path, self.task, self.key = path, task, key
-        self._connection = connection
-        self._stack = stack  # what is closed with it
-        self._lock = threading.Lock()
-        self._is_closed = False
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str], task: Task, points: LabelPoints) -> Store:
-        """Open a file of judgements, or make it.
-
-        Parameters
-        ----------
-        path : str or Path
-        task : Task
-            Of an existing file, the kind and the answers must be the same; the rest may change.
-        points : LabelPoints
-            Those that the file was made for.
-
-        Returns
-        -------
-        Store
-
-        Raises
-        ------
-        ValueError
-            If the file is of other points, of another kind of task or of another program, is damaged, or another server
-            has it open; the message says which.
-        """
+    def __init__(self, path: str | os.PathLike[str], task: Task, points: LabelPoints) -> None:
         if len(points) < task.n_things:
             raise ValueError(f"a question shows {task.n_things} points; got a table of {len(points)}. Add points.")
-        place = Path(os.path.realpath(path))
-        check_writable(place)
+        self.path, self.task = Path(os.path.realpath(path)), task
+        self._lock = threading.Lock()
+        self._is_closed = False
+        check_writable(self.path)
         with contextlib.ExitStack() as stack:
-            key = stack.enter_context(_locked_key(place))
+            self.key = stack.enter_context(_locked_key(self.path))
             with readable(str(path)):
-                if not place.exists():  # only its owner can read it
-                    os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-                connection = sqlite3.connect(
-                    place, isolation_level=None, timeout=_LOCK_SECONDS, check_same_thread=False
+                if not self.path.exists():  # only its owner can read it
+                    os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+                self._connection = sqlite3.connect(
+                    self.path, isolation_level=None, timeout=_LOCK_SECONDS, check_same_thread=False
                 )
-                stack.enter_context(contextlib.closing(connection))
-                _prepare(connection, str(path), task, points)
-            return cls(place, task, key, connection, stack.pop_all())
+                stack.enter_context(contextlib.closing(self._connection))
+                _prepare(self._connection, str(path), task, points)
+            self._stack = stack.pop_all()  # what is closed with it
 
     def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
         """Run a job in a transaction, and return its result once its changes are on the disk.
@@ -115,6 +100,11 @@ class Store:
                     ) from error
                 raise
 
+    @property
+    def n_events(self) -> int:
+        """The number of events, of which none is ever deleted."""
+        return self.run(lambda each: int(each.execute("SELECT coalesce(max(id), 0) FROM events").fetchone()[0]))
+
     def record(self, annotator: str, events: Sequence[NewEvent], now: float) -> list[Receipt]:
         """Record what somebody did, in this order; a receipt for each says whether it is recorded, or why not."""
         return self.run(lambda connection: [_record(connection, self.task, annotator, each, now) for each in events])
@@ -126,9 +116,9 @@ class Store:
         text = json.dumps(body, allow_nan=False)
 
         def job(connection: sqlite3.Connection) -> int:
-            removed = "".join(f", '$.{name}'" for name in _DETAILS)
-            connection.execute(
-                f"UPDATE findings SET body = json_remove(body{removed}) WHERE id = (SELECT max(id) FROM findings)"
+            connection.execute(  # large parts that only the latest findings need
+                "UPDATE findings SET body = json_remove(body, '$.map', '$.doubtful') "
+                "WHERE id = (SELECT max(id) FROM findings)"
             )
             number = connection.execute(
                 "INSERT INTO findings(at, n_events, body) VALUES (?, ?, ?)", [time.time(), n_events, text]
@@ -205,19 +195,19 @@ class Receipt:
 
     key: str
     recorded: bool
-    reason: str | None = None
+    reason: Refusal | None = None
 
 
 def _record(connection: sqlite3.Connection, task: Task, annotator: str, event: NewEvent, now: float) -> Receipt:
     known = connection.execute(
         "SELECT kind, annotator, question, answer, undoes FROM events WHERE key = ?", [event.key]
     ).fetchone()
+    refusal: Refusal | None = None
     if known is None:
         refusal = _record_new(connection, task, annotator, event, now)
-    else:
-        is_same = known == (event.kind, annotator, event.question, event.answer, event.undoes)
-        refusal = None if is_same else Refusal.OTHER_CONTENT
-    return Receipt(event.key, refusal is None, None if refusal is None else str(refusal))
+    elif known != (event.kind, annotator, event.question, event.answer, event.undoes):
+        refusal = Refusal.OTHER_CONTENT
+    return Receipt(event.key, refusal is None, refusal)
 
 
 def _record_new(

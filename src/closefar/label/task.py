@@ -6,17 +6,16 @@ import colorsys
 import os
 import struct
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import FloatArray
-from closefar.tables import Encoding, TableError, fingerprint_columns, read_raw_points
+from closefar.arrays import FloatArray, IndexArray
 
 
 class TaskKind(StrEnum):
@@ -25,6 +24,14 @@ class TaskKind(StrEnum):
     pairs = "pairs"
     levels = "levels"
     triplets = "triplets"
+
+
+class Method(StrEnum):
+    """How questions are chosen, apart from those that are drawn at random."""
+
+    information = "information"
+    uncertainty = "uncertainty"
+    random = "random"
 
 
 class Purpose(StrEnum):
@@ -52,8 +59,7 @@ class Task:
         What may be answered, from closest to farthest; can't say is always allowed, and recorded as None.
     annotators : tuple of str
         Who judges: the owner, or others by their names.
-    method : {"information", "uncertainty", "random"}
-        How questions are chosen, apart from the random ones.
+    method : Method
     random_share, shared_share : float
         The share of questions drawn at random, which alone measure quality; and the share that is asked of a second
         person, if there are several.
@@ -66,7 +72,7 @@ class Task:
     instructions: str
     answers: tuple[str, ...]
     annotators: tuple[str, ...] = ("owner",)
-    method: str = "information"
+    method: Method = Method.information
     random_share: float = 0.15
     shared_share: float = 0.1
     target_error: float = 0.1
@@ -80,6 +86,10 @@ class Task:
     def is_shared(self) -> bool:
         """Whether several people judge."""
         return len(self.annotators) > 1
+
+    def codes_of(self, answers: Iterable[str | None]) -> IndexArray:
+        """The place of each answer in those of the task; -1 for can't say."""
+        return np.array([-1 if answer is None else self.answers.index(answer) for answer in answers], dtype=np.intp)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,18 +139,16 @@ class LabelPoints:
         return tuple(name for name in self.columns if name not in self.shown)
 
 
+_OPTIONS = ("categorical", "ordinal", "missing", "unseen")  # that a fit to the judgements must have as well
+
+
 def read_label_points(
     path: str | os.PathLike[str],
     *,
     id: str | None = None,
     show: Sequence[str] = (),
     na_values: Sequence[str] = (),
-    columns: Sequence[str] | None = None,
-    drop: Collection[str] = (),
-    categorical: Collection[str] = (),
-    ordinal: Mapping[str, Sequence[str]] | None = None,
-    missing: str = "refuse",
-    unseen: str = "refuse",
+    **encoded: Any,
 ) -> LabelPoints:
     """Read a table of points to be judged.
 
@@ -153,13 +161,15 @@ def read_label_points(
         Those that are shown and are no features, such as images, texts and links, unless `columns` names them too.
     na_values : texts
         What stands for a missing value beside the usual words.
-    columns, drop, categorical, ordinal, missing, unseen
-        As for `Encoding.learn`.
+    encoded
+        Which columns are features, and how they become numbers, as for `Encoding.learn`.
 
     Returns
     -------
     LabelPoints
     """
+    from closefar.tables import Encoding, TableError, fingerprint_columns, read_raw_points  # slow for the help
+
     raw = read_raw_points(path, id=id, na_values=na_values)
     unknown = [name for name in show if name not in raw.columns]
     if unknown:
@@ -167,29 +177,17 @@ def read_label_points(
             f"{raw.place.path} has no column {unknown[0]!r} to show beside its ids. Its other columns are "
             f"{', '.join(map(repr, raw.columns))}. Correct --show."
         )
-    read, texts = dict(raw.columns), [name for name in (*categorical, *(ordinal or ())) if name in raw.columns]
+    as_texts = (*encoded.get("categorical", ()), *encoded.get("ordinal", ()))
+    read, texts = dict(raw.columns), [name for name in as_texts if name in raw.columns]
     if texts:
         again = read_raw_points(path, id=id, as_text=texts, na_values=na_values)
         read |= {name: again.columns[name] for name in texts}
-    only_shown = tuple(name for name in read if name in show and name not in (columns or ()))
-    encoding = Encoding.learn(
-        {name: column for name, column in read.items() if name not in only_shown},
-        columns=columns,
-        drop=[name for name in drop if name not in only_shown],
-        categorical=categorical,
-        ordinal=ordinal,
-        missing=missing,
-        unseen=unseen,
-        name=raw.place,
-    )
+    only_shown = tuple(name for name in read if name in show and name not in (encoded.get("columns") or ()))
+    encoded["drop"] = [name for name in encoded.get("drop", ()) if name not in only_shown]
+    features_of = {name: column for name, column in read.items() if name not in only_shown}
+    encoding = Encoding.learn(features_of, **encoded, name=raw.place)
     features, dropped = encoding.apply(read, name=raw.place)
-    options = {
-        "na_values": list(na_values),
-        "categorical": list(categorical),
-        "ordinal": {name: list(order) for name, order in (ordinal or {}).items()},
-        "missing": "" if missing == "refuse" else missing,
-        "unseen": "" if unseen == "refuse" else unseen,
-    }
+    options = {"na_values": na_values, **{name: encoded.get(name) for name in _OPTIONS}}
     place = Path(os.path.realpath(path))
     kept, used = ~dropped, [name for name in read if name in encoding.column_names or name in only_shown]
     lacking = f"{int(dropped.sum()):,} of {len(dropped):,} points were left out: they lack a value."
@@ -202,7 +200,7 @@ def read_label_points(
         folder=place if place.is_dir() else place.parent,
         fingerprint=fingerprint_columns({name: raw.columns[name][kept] for name in used}),
         id_name=raw.id_name,
-        options={name: value for name, value in options.items() if value},
+        options={name: value for name, value in options.items() if value and value != "refuse"},
         notes=(*raw.notes, *([lacking] if dropped.any() else [])),
     )
 
@@ -211,16 +209,7 @@ def read_label_points(
 # Something to judge in the demo: simulated leaves, measured and drawn.
 
 # Trees: length and width in millimetres, where the leaf is widest (from its base, as a share), and its hue in degrees.
-_TREES = np.array(
-    [
-        [62.0, 40.0, 0.36, 95.0],
-        [88.0, 26.0, 0.45, 110.0],
-        [74.0, 46.0, 0.55, 82.0],
-        [48.0, 34.0, 0.42, 62.0],
-        [92.0, 44.0, 0.32, 35.0],
-        [55.0, 18.0, 0.60, 120.0],
-    ]
-)
+_TREES = np.array([[62, 40, 0.36, 95], [88, 26, 0.45, 110], [74, 46, 0.55, 82], [92, 44, 0.32, 35]])
 _SPREAD = np.array([7.0, 4.0, 0.04, 9.0])
 _LOWEST, _HIGHEST = np.array([30.0, 10.0, 0.22, 8.0]), np.array([112.0, 60.0, 0.72, 140.0])
 
@@ -229,15 +218,8 @@ _SCALE = 2.2  # pixels per millimetre
 _STALK = 22  # pixels
 
 
-class Leaves(NamedTuple):
-    """A table of leaves, and the pictures that its last column names."""
-
-    columns: dict[str, NDArray[Any]]
-    pictures: dict[str, bytes]
-
-
-def make_leaves(n: int = 160, *, random_state: int = 0) -> Leaves:
-    """Generate leaves of a few trees, with a picture of each."""
+def make_leaves(n: int = 160, *, random_state: int = 0) -> tuple[dict[str, NDArray[Any]], dict[str, bytes]]:
+    """Generate a table of leaves of a few trees, and the pictures that its last column names."""
     rng = np.random.default_rng(random_state)
     measured = _TREES[rng.integers(len(_TREES), size=n)] + _SPREAD * rng.standard_normal((n, 4))
     length, width, widest, hue = np.clip(measured, _LOWEST, _HIGHEST).T
@@ -251,7 +233,7 @@ def make_leaves(n: int = 160, *, random_state: int = 0) -> Leaves:
         "photo": np.array(names),
     }
     shapes = zip(names, length, width, widest, hue, strict=True)
-    return Leaves(columns, {name: _png(_draw(*shape)) for name, *shape in shapes})
+    return columns, {name: _png(_draw(*shape)) for name, *shape in shapes}
 
 
 def _draw(length: float, width: float, widest: float, hue: float) -> NDArray[np.uint8]:
@@ -273,14 +255,10 @@ def _draw(length: float, width: float, widest: float, hue: float) -> NDArray[np.
 
 
 def _png(picture: NDArray[np.uint8]) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
     height, width, _ = picture.shape
-    lines = np.concatenate([np.zeros((height, 1), dtype=np.uint8), picture.reshape(height, -1)], axis=1)
-    parts = [
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)),
-        (b"IDAT", zlib.compress(lines.tobytes())),
-        (b"IEND", b""),
-    ]
-    chunks = [
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+    lines = np.insert(picture.reshape(height, -1), 0, 0, axis=1)  # each begins with its filter, which is none
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(lines.tobytes())) + chunk(b"IEND", b"")
