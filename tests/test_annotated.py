@@ -9,6 +9,7 @@ import pytest
 from sklearn.base import clone
 
 import closefar as cf
+from closefar.fitting import Settings, fit
 from closefar.noise import Logistic
 from paper_estimator import PAPER
 
@@ -108,11 +109,17 @@ def test_copies_know_the_annotators(binary):
 @pytest.mark.parametrize("ids", [[7, 11, 13, 17], ["d", "c", "b", "a"]], ids=["numbers", "another order"])
 def test_names_and_order_of_annotators_do_not_matter(binary, ids):
     _, z, labels, who = binary
-    precise, width = cf.LinearMetricLearner(tol=1e-10, **PAPER), {"strictness_width": 0.7}
-    plain = precise.fit_to(precise.read(z, labels, annotators=who), limits=width)
+    precise = cf.LinearMetricLearner(tol=1e-10, **PAPER)
+
+    def fitted(*given, annotators):
+        learner = clone(precise)
+        judgements = learner.read(*given, annotators=annotators)
+        learner.fit_ = fit(judgements, Settings.of(learner, strictness_width=0.7))
+        return learner
+
+    plain = fitted(z, labels, annotators=who)
     renamed = np.array(ids)[np.searchsorted(NAMES, who)]
-    other = clone(precise)
-    other.fit_to(other.read(z[::-1], labels[::-1], annotators=renamed[::-1]), limits=width)
+    other = fitted(z[::-1], labels[::-1], annotators=renamed[::-1])
     np.testing.assert_allclose(
         other.predict_proba(z, annotator=renamed), plain.predict_proba(z, annotator=who), rtol=0, atol=1e-8
     )

@@ -7,23 +7,12 @@ import pytest
 
 import closefar as cf
 from closefar.datasets import solve_noise_scale
-from closefar.fitting import AnnotatorVerdict
-from closefar.fitting.fitting import kappas, same_pairs
+from closefar.fitting import AnnotatorVerdict, Settings, fit
+from closefar.fitting.explain import kappas, same_pairs
 from closefar.fitting.problem import _best_width
 from closefar.noise import NOISES
-from closefar.rows import Differences, unit_free
-from closefar.solve import (
-    FlippedGraded,
-    Graded,
-    Objective,
-    Options,
-    Passes,
-    RateOfEach,
-    SharedRate,
-    SideRates,
-    solve_with_flips,
-)
-from closefar.solve.flips import FlipAnswers
+from closefar.rows import Differences
+from closefar.solve import Answers, Likelihood, RateOfEach
 from paper_estimator import PAPER
 
 
@@ -129,7 +118,7 @@ def test_the_width_of_the_prior_is_estimated_or_given():
     assert estimated.width == pytest.approx(strictness.std(), rel=0.35)
     learner = cf.LinearMetricLearner(**PAPER)
     judgements = learner.read(z, codes, annotators=who)
-    narrow = learner.fit_to(judgements, limits={"strictness_width": 0.1}).annotators_
+    narrow = fit(judgements, Settings.of(learner, strictness_width=0.1)).annotators
     assert narrow.width == 0.1
     assert np.abs(narrow.strictness).max() < 0.2 * np.abs(estimated.strictness).max()
     # Relative to the typical annotator: with a free threshold the prior makes their sum zero.
@@ -290,115 +279,23 @@ def test_repeated_judgements_are_compared():
     assert kappa[:3].min() > 0.2 > abs(kappa[3])
 
 
-# The likelihood with answers at random
+# Rates of their own
 
 
-def graded_problem(n_levels=3, n_groups=4, seed=0, comparisons=0):
-    rng = np.random.default_rng(seed)
-    n = 500
-    z = rng.standard_normal((n, 3))
-    squared = np.sum((z * [1.5, 1.0, 0.5]) ** 2, axis=1) + NOISES["logistic"].sample(n, rng)
-    taus = np.quantile(squared, np.arange(1, n_levels) / n_levels)
-    codes = np.sum(squared[:, None] >= taus, axis=1)
-    if comparisons:
-        codes[:comparisons] = rng.integers(n_levels, n_levels + 2, comparisons)
-    groups = rng.integers(0, n_groups, n) if n_groups else None
-    if groups is not None and comparisons:
-        groups[:comparisons] = n_groups
-    weights = np.full(n, 1.0 / n)
-    graded = Graded(NOISES["logistic"], codes, weights, n_levels, groups, n_groups, 0.01 if n_groups else 0.0)
-    return Differences(z), graded, np.append(np.maximum(taus, 0.1 * np.arange(1, n_levels)), np.zeros(n_groups))
-
-
-def flips_of(kind, n_groups):
-    if kind == "each":
-        return RateOfEach(np.append(np.linspace(0.0, 0.9, n_groups + 1), 0.1), 500.0)
-    return SharedRate(np.array([0.2])) if kind == "shared" else SideRates(np.array([0.15, 0.05]))
-
-
-@pytest.mark.parametrize("noise", sorted(NOISES))
-@pytest.mark.parametrize(
-    ("kind", "n_levels", "comparisons"), [("shared", 3, 0), ("shared", 4, 100), ("sides", 2, 0), ("each", 2, 80)]
-)
-def test_derivatives_agree_with_finite_differences(noise, kind, n_levels, comparisons):
-    source, graded, theta = graded_problem(n_levels, comparisons=comparisons)
-    graded = Graded(NOISES[noise], *graded.row_arrays[:2], n_levels, graded.groups, 4, graded.precision)
-    likelihood = FlippedGraded(graded, flips_of(kind, 4))
-    objective = Objective(source, likelihood, Passes())
-    matrix, step, shift = np.diag([1.1, 0.7, 0.3]), np.ones((3, 3)), np.cos(np.arange(len(theta)))
-    here, gradient = objective.loss_and_gradient(matrix, theta)
-    ahead, behind = (objective.loss_and_gradient(matrix + t * step, theta + t * shift)[0].loss for t in (1e-5, -1e-5))
-    slope = np.sum(gradient * step) + here.slopes @ shift
-    assert slope == pytest.approx((ahead - behind) / 2e-5, rel=1e-5, abs=1e-8)
-    probabilities = likelihood.probabilities(source, objective.quadratic_forms(matrix), theta)
-    assert here.loss - likelihood.penalty(theta) == pytest.approx(-np.mean(np.log(probabilities)), rel=1e-12)
-    assert np.linalg.eigvalsh(objective.hessian(here.curvature))[0] > -1e-10
-
-
-def test_of_two_levels_the_curvature_is_the_fisher_information():
-    source, graded, theta = graded_problem(2, 0)
-    likelihood = FlippedGraded(graded, SharedRate(np.array([0.3])))
-    objective = Objective(source, likelihood, Passes())
-    squared = objective.quadratic_forms(np.eye(3))
-    found = objective.evaluate(squared, theta, order=2).curvature.distance
-    far = NOISES["logistic"].cdf(squared - theta[0])
-    density, probability = 0.7 * far * (1 - far), 0.15 + 0.7 * far
-    np.testing.assert_allclose(found, density**2 / (probability * (1 - probability)) / 500, rtol=1e-10)
-
-
-@pytest.mark.parametrize("kind", ["shared", "sides", "each"])
-def test_the_best_rates_beat_all_others(kind):
-    source, graded, theta = graded_problem(2, 4)
-    squared = source.quadratic_forms(np.diag([2.0, 1.0, 0.3]))
-    likelihood = FlippedGraded(graded, flips_of(kind, 4)).with_best_rates(source, squared, theta)
-    objective = Objective(source, likelihood, Passes())
-
-    def loss(rates):
-        return objective.with_likelihood(likelihood.with_rates(rates)).evaluate(squared, theta).loss
-
-    rates, rng = likelihood.rates, np.random.default_rng(0)
-    least = loss(rates)
-    for _ in range(60):
-        other = np.clip(rates + 0.05 * rng.standard_normal(len(rates)), 0.0, 0.45)
-        assert loss(other) >= least - 1e-9
-
-
-def test_shared_answers_at_random_of_two_levels_are_flips():
-    """The same optimum as the likelihood of flipped close/far labels."""
-    z, codes, *_ = judged(11, n_annotators=1, n=2000, random=())
-    rng = np.random.default_rng(0)
-    codes = np.where(rng.random(2000) < 0.1, 1 - codes, codes)
-    weights = np.full(2000, 1.0 / 2000)
-    rows, _ = unit_free(Differences(z), weights)
-    graded = Graded(NOISES["logistic"], codes, weights, 2)
-    options = Options(alpha=0.0, rank=None, has_constant=False, solver="auto", tol=1e-7, max_iter=200)
-    solution, flipped = solve_with_flips(
-        Objective(rows, graded, Passes()),
-        FlippedGraded(graded, SharedRate(np.zeros(1))),
-        options,
-        estimate=True,
-        rng=rng,
-        watch=lambda *_: None,
+def best_rates(right, who, n_annotators):
+    """The likeliest rates of annotators whose answers, of two, have these probabilities if they are not at random."""
+    n = len(right)
+    likelihood = Likelihood(
+        NOISES["logistic"], Answers.of(2), np.zeros(n, dtype=int), np.full(n, 1 / n), who, n_annotators
     )
-    learner = cf.LinearMetricLearner(flip_rate="estimate", tol=1e-7, alpha=0.0).fit(z, codes)
-    assert flipped.flip_rate == pytest.approx(learner.flip_rate_, abs=1e-3)
-    assert solution.certificate.loss == pytest.approx(learner.certificate_.loss, abs=1e-6)
+    return RateOfEach.none(n_annotators, float(n)).best(likelihood, Differences(np.zeros((n, 1))), right)
 
 
 def test_a_prior_does_not_pull_those_who_answer_at_random():
     rng = np.random.default_rng(0)
     right = np.where(rng.random(900) < 0.9, 0.95, 0.05)
     right[:300] = np.where(rng.random(300) < 0.5, 0.95, 0.05)
-    answers = FlipAnswers(
-        Differences(np.zeros((900, 1))),
-        right,
-        np.zeros(900, dtype=int),
-        np.full(900, 1 / 900),
-        np.repeat([0, 1, 2], 300),
-        2,
-        3,
-    )
-    found = RateOfEach.none(3, 900.0).best(answers)
+    found = best_rates(right, np.repeat([0, 1, 2], 300), 3)
     assert found.shares[0] > 0.85
     assert found.shares[1:3].max() < 0.12
     assert found.typical < 0.12  # nine in ten answers as expected, of which 95 % are, leave 11 % at random
@@ -409,18 +306,18 @@ def test_a_prior_does_not_make_the_shares_of_all_too_low():
     n_annotators, each = 20, 60
     n = n_annotators * each
     is_expected = np.where(rng.random(n) < 0.2, rng.random(n) < 0.5, rng.random(n) < 0.9)
-    answers = FlipAnswers(
-        Differences(np.zeros((n, 1))),
-        np.where(is_expected, 0.9, 0.1),
-        np.zeros(n, dtype=int),
-        np.full(n, 1 / n),
-        np.repeat(np.arange(n_annotators), each),
-        2,
-        n_annotators,
-    )
-    found = RateOfEach.none(n_annotators, float(n)).best(answers)
+    found = best_rates(np.where(is_expected, 0.9, 0.1), np.repeat(np.arange(n_annotators), each), n_annotators)
     assert found.shares[:-1].mean() == pytest.approx(0.2, abs=0.06)
     assert found.typical == pytest.approx(0.2, abs=0.06)
+
+
+def test_the_typical_rate_is_that_of_annotators_without_judgements():
+    rng = np.random.default_rng(0)
+    right = np.where(rng.random(400) < 0.85, 0.95, 0.05)
+    found = best_rates(right, np.repeat([0, 2], 200), 4)
+    assert found.shares[[1, 3]].tolist() == [found.typical] * 2
+    assert found.shares[4] == found.typical  # judgements by nobody
+    assert found.typical == pytest.approx(found.shares[[0, 2]].mean(), abs=0.05)
 
 
 def test_careless_annotators_are_found_beside_many_who_answer_at_random():

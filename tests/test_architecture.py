@@ -5,9 +5,14 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
+
+import closefar as cf
+from closefar.rows import BlockRows, RowSource
+from paper_estimator import PAPER
 
 SOURCE = Path(__file__).parent.parent / "src" / "closefar"
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -16,7 +21,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 ORDER = [
     {"errors"},  # messages, in the words of Python and of the command line
     {"arrays", "files", "plain", "plot_style", "templating"},  # know nothing of metrics
-    {"engines", "packed", "noise"},
+    {"cluster", "packed", "noise"},
     {"judgements"},
     {"rows"},
     {"solve"},
@@ -132,9 +137,11 @@ def test_every_module_says_why_it_exists_and_what_it_offers():
 
 # Modules that one other module of their room reads, and that are ideas of their own all the same.
 OWN_IDEAS = {
-    "closefar.label.app": "the requests of annotators; the server is what listens to them",
+    "closefar.label.findings": "what the answers show; the server renders it",
+    "closefar.label.security": "who may ask for what; the server obeys it",
+    "closefar.label.storage": "answers in a database, which outlive the server",
     "closefar.rows.kernels": "written in the language of Triton, which compiles it",
-    "closefar.solve.fista": "an algorithm, as those beside it",
+    "closefar.solve.sampled": "an algorithm, as those beside it",
 }
 
 
@@ -216,3 +223,76 @@ def test_a_constant_is_defined_once():
         for constant in constants(name):
             places.setdefault(constant, []).append(name)
     assert not {constant: found for constant, found in places.items() if len(found) > 1}
+
+
+# A fit as a reader follows it: few files, and few calls from the learner down to the likelihood.
+
+MOST_FILES, MOST_FRAMES = 28, 18
+MOST_FRAMES_OF_FLIPS = 20  # for fits that also look for wrong labels
+MOST_FRAMES_OF_LIKELIHOOD = 5  # from a method of `Problem` down to the noise
+
+
+class Walk:
+    """What a call runs through: the files, the deepest stack, and the deepest from `Problem` down to a noise."""
+
+    def __init__(self, function):
+        self.files, self.deepest, self.to_noise = set(), [], []
+        before = sys.getprofile()
+        sys.setprofile(self._see)
+        try:
+            function()
+        finally:
+            sys.setprofile(before)
+
+    def _see(self, frame, event, arg):
+        if event != "call" or not frame.f_code.co_filename.startswith(str(SOURCE)):
+            return
+        self.files.add(str(Path(frame.f_code.co_filename).relative_to(SOURCE)))
+        codes = []
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(str(SOURCE)) and not frame.f_code.co_name.startswith("<"):
+                codes.append(frame.f_code)  # Python 3.11 has frames for comprehensions too
+            frame = frame.f_back
+        names = [code.co_qualname for code in codes]
+        self.deepest = max(self.deepest, names, key=len)
+        if names and names[0].endswith("._terms"):
+            above = next((place for place, name in enumerate(names) if name.startswith("Problem.")), 0)
+            self.to_noise = max(self.to_noise, names[: above + 1], key=len)
+
+
+SMALL_FITS = {
+    "maximum likelihood": (PAPER, 0.1, MOST_FRAMES),
+    "a penalty": ({"alpha": 0.01, "prior": "zero", "flip_rate": 0.0}, 0.1, MOST_FRAMES),
+    "a penalty in the units of the data": ({"alpha": 0.01, "prior": "euclidean", "flip_rate": 0.0}, 0.1, MOST_FRAMES),
+    "defaults": ({}, 0.0, MOST_FRAMES),
+    "defaults, with wrong labels": ({}, 0.1, MOST_FRAMES_OF_FLIPS),
+}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", SMALL_FITS)
+def test_a_small_fit_runs_through_few_files_and_frames(name, seed):
+    settings, wrong_share, most_frames = SMALL_FITS[name]
+    for n, d in ((200, 3), (400, 2)):
+        pairs, labels, *_ = cf.datasets.make_pairs(n, d, wrong_share=wrong_share, random_state=seed)
+        learner = cf.LinearMetricLearner(**settings)
+        learner.fit(pairs, labels)  # once before: what is loaded and cached by the first fit is not walked through
+        walk = Walk(lambda learner=learner, pairs=pairs, labels=labels: learner.fit(pairs, labels))
+        assert 10 < len(walk.files) <= MOST_FILES, sorted(walk.files)
+        assert 10 < len(walk.deepest) <= most_frames, walk.deepest[::-1]
+        assert 2 < len(walk.to_noise) - 1 <= MOST_FRAMES_OF_LIKELIHOOD, walk.to_noise[::-1]
+
+
+MOST_SOURCES = 12
+
+
+def test_row_sources_are_few():
+    """Those that a reader has to know, beside `BlockRows`, from which most are derived."""
+
+    def derived(kind):
+        return {each for child in kind.__subclasses__() for each in {child, *derived(child)}}
+
+    here = {each.__name__ for each in derived(RowSource) - {BlockRows} if each.__module__.startswith("closefar.rows.")}
+    known = {name for name in here if not name.startswith("_")}
+    assert {"Differences", "IndexedRows", "LegRows", "PartitionedRows", "StreamedRows"} < known
+    assert len(known) <= MOST_SOURCES, known

@@ -22,8 +22,8 @@ PROBLEMS = {
     "normal": ({"noise": "normal"}, PAIRS, DATA.labels),
     "laplace": ({"noise": "laplace"}, PAIRS, DATA.labels),
     "hypsecant": ({"noise": "hypsecant"}, PAIRS, DATA.labels),
-    "fista": ({"solver": "fista", "alpha": 0.01}, PAIRS, DATA.labels),
-    "factor": ({"solver": "factor"}, PAIRS, DATA.labels),
+    "sampled": ({"solver": "sampled", "alpha": 0.01}, PAIRS, DATA.labels),
+    "lowrank": ({"solver": "lowrank"}, PAIRS, DATA.labels),
     "rank": ({"rank": 1}, PAIRS, DATA.labels),
     "columns": ({"alpha": 0.02, "prior": "standardized"}, PAIRS, DATA.labels),
     "flips": ({"flip_rate": "estimate"}, PAIRS, np.where(np.arange(1500) % 12 == 0, -DATA.labels, DATA.labels)),
@@ -61,8 +61,12 @@ def test_the_fit_is_the_same(problem, library, expected, tmp_path, monkeypatch):
     assert {kind.split(".")[0] for kind in kinds} == {"numpy" if library in ("memory map", "dask") else library}
     plain = expected[problem]
     assert learner.certificate_.converged
-    assert learner.certificate_.loss == pytest.approx(plain.certificate_.loss, abs=1e-8)
-    np.testing.assert_allclose(learner.predict_proba(X), plain.predict_proba(X), atol=1e-6)
+    assert learner.certificate_.objective == pytest.approx(plain.certificate_.objective, abs=1e-8)
+    difference = learner.predict_proba(X) - plain.predict_proba(X)
+    if problem == "sampled":  # ends where a gap of 1e-9 is proven, from which sqrt(gap / 2) follows as root mean square
+        assert np.sqrt(np.mean(difference**2)) <= 2.0 * np.sqrt(1e-9 / 2.0)
+    else:  # ends with Newton steps, far below it
+        assert np.abs(difference).max() <= 1e-6
     # What is asked of such arrays is answered in NumPy, except that answers of dask arrays are computed later.
     np.testing.assert_allclose(learner.predict_proba(data), learner.predict_proba(X), atol=1e-12)
     for answer in (learner.predict(data), learner.decision_function(data), learner.transform(data)):

@@ -12,10 +12,10 @@ from scipy.special import expit
 
 import closefar as cf
 from closefar import packed
-from closefar.fitting import Settings, choose, likelihood_of
-from closefar.fitting.problem import UnitFreeProblem, flipped_likelihood
+from closefar.fitting import Settings, choose
+from closefar.fitting.problem import UnitFreeProblem, flips_of
 from closefar.noise import NOISES
-from closefar.solve import Objective, Passes
+from closefar.solve import Problem
 from paper_estimator import PAPER
 
 LEARNERS = {
@@ -273,7 +273,7 @@ def test_the_plain_distance_is_doubted_if_columns_have_several_units(scale):
     points, index, answers = judged("close/far", 60, 4)
     search = searched(cf.LinearMetricLearner(), points[index] * [scale, 1.0, 1.0, 1.0], answers)
     assert (search._caution == 0.0) == (scale > 1.0)
-    assert search._centres()[0] == ("standardized" if scale > 1.0 else "euclidean")
+    assert search.centres()[0] == ("standardized" if scale > 1.0 else "euclidean")
 
 
 def test_a_slight_penalty_of_plenty_of_judgements_is_nearly_none():
@@ -555,10 +555,8 @@ def test_derivatives_around_a_centre_are_those_of_the_loss(mixed, flip_rate, noi
     judgements = learner.read(points[index], answers, **more)
     settings = Settings(alpha=0.1, prior="standardized", flip_rate=flip_rate)
     prepared = UnitFreeProblem.of(judgements, settings, finds_null=False)
-    likelihood = likelihood_of(judgements, prepared.rows, NOISES[noise], lengths=prepared.lengths, width=0.7)
-    if flip_rate:
-        likelihood = flipped_likelihood(likelihood, settings, 1.0)
-    objective = Objective(prepared.rows, likelihood, Passes())
+    likelihood = prepared.likelihood(NOISES[noise], width=0.7, flips=flips_of(settings, judgements))
+    problem = Problem.of(prepared.rows, likelihood)
 
     rng = np.random.default_rng(1)
     factor = rng.standard_normal((3, 3))
@@ -569,26 +567,29 @@ def test_derivatives_around_a_centre_are_those_of_the_loss(mixed, flip_rate, noi
 
     def at(length, order=1):
         matrix = factor @ factor.T + length * step
-        return objective.evaluate(objective.quadratic_forms(matrix), thresholds + length * shift, order=order)
+        return problem.evaluate(prepared.rows.forms(matrix), thresholds + length * shift, order=order)
+
+    def gradient(evaluation):
+        return prepared.rows.outer(evaluation.margin_gradient)
 
     def along(evaluation):
-        return np.sum(objective.gradient(evaluation) * step) + evaluation.slopes @ shift
+        return np.sum(gradient(evaluation) * step) + evaluation.slopes @ shift
 
     width = 1e-5
     ahead, behind, here = at(width), at(-width), at(0.0, order=2)
     assert along(here) == pytest.approx((ahead.loss - behind.loss) / (2 * width), rel=1e-6, abs=1e-8)
     curvature = here.curvature
-    image, slopes = objective.hessian_product(step, shift, curvature)
+    image, slopes = curvature.product(prepared.rows, step, shift)
     if not flip_rate:  # with flips the curvature is the Fisher information, as the loss is not convex
-        change = (objective.gradient(ahead) - objective.gradient(behind)) / (2 * width)
+        change = (gradient(ahead) - gradient(behind)) / (2 * width)
         np.testing.assert_allclose(image, change, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(slopes, (ahead.slopes - behind.slopes) / (2 * width), rtol=1e-4, atol=1e-6)
-    whole = objective.hessian(curvature) @ np.append(packed.pack(step), shift)
+    whole = curvature.hessian(prepared.rows) @ np.append(packed.pack(step), shift)
     np.testing.assert_allclose(whole, np.append(packed.pack(image), slopes), rtol=1e-9, atol=1e-10)
     basis = np.linalg.qr(rng.standard_normal((3, 3)))[0]
-    fourth, sums = objective.rotated_moments(curvature, basis)
+    fourth, sums = curvature.rotated(prepared.rows, basis)
     for j in range(3):
-        image, slopes = objective.hessian_product(np.outer(basis[:, j], basis[:, j]), 0.0 * shift, curvature)
+        image, slopes = curvature.product(prepared.rows, np.outer(basis[:, j], basis[:, j]), 0.0 * shift)
         np.testing.assert_allclose(fourth[j], np.einsum("ij,ik,kj->j", basis, image, basis), rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(sums[j], slopes, rtol=1e-8, atol=1e-10)
 
@@ -658,3 +659,34 @@ def fitted_threshold(kind, lengths, answers, price):
     bounds = [(0.0, None)] * min(1 + n_thresholds, 2) + [(1e-9, None)] * max(n_thresholds - 1, 0)
     found = minimize(value, np.ones(1 + n_thresholds), jac="3-point", method="L-BFGS-B", bounds=bounds, tol=1e-14)
     return found.x[0], np.cumsum(found.x[1:])
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=list(NOISES))
+@pytest.mark.parametrize("rate", [0.0, 0.2])
+@pytest.mark.parametrize("n_thresholds", [1, 3])
+def test_slopes_in_margins_are_finite_differences(noise, rate, n_thresholds):
+    rng = np.random.default_rng(0)
+    codes = np.arange(40) % (n_thresholds + 1)
+    margins = rng.normal(0.0, 3.0, (40, 1)) - np.arange(n_thresholds)
+    _, slopes = choose._terms(noise, margins, codes, rate)
+    for place in range(n_thresholds):
+        step = 1e-6 * np.eye(n_thresholds)[place]
+        high, low = (choose._terms(noise, margins + sign * step, codes, rate)[0] for sign in (1.0, -1.0))
+        np.testing.assert_allclose(slopes[:, place], (high - low) / 2e-6, rtol=1e-5, atol=1e-8)
+
+
+def test_calibrated_levels_have_the_least_penalised_loss():
+    points, index, answers = judged("levels", 300, 3)
+    search = searched(cf.OrdinalMetricLearner(), cf.Tuples(points, index), answers)
+    rng, noise = np.random.default_rng(0), NOISES["logistic"]
+    n, prior = search.judgements.n_thresholds, (1e3, 1e3)
+    margins = search.judgements.codes[:, None] + rng.normal(0.0, 1.0, (300, 1)) - 0.5 - np.arange(n)
+    found, loss = search.calibrate(margins, noise, 0.1, prior)
+    shares = search.weights[search.tested] / search.weights[search.tested].sum()
+
+    def loss_at(scale, shifts):
+        return float(shares @ search._losses(scale * margins - shifts, noise, 0.1))
+
+    assert loss == pytest.approx(loss_at(found.scale, np.array(found.shifts)), rel=1e-12)
+    for step in 1e-2 * np.vstack([np.eye(1 + n), -np.eye(1 + n)]):
+        assert loss < loss_at(found.scale + step[0], np.array(found.shifts) + step[1:])

@@ -41,7 +41,7 @@ def parts_of(learner, candidates, make=Posterior.of):
 
 def derivatives(posterior, z):
     """Of each margin in (packed M, tau), from outer products."""
-    y = z @ posterior.basis
+    y = z @ posterior.moves.basis
     return np.array([np.append(packed.pack(np.outer(each, each)), -1.0) for each in y])
 
 
@@ -50,16 +50,16 @@ def test_precision_is_the_curvature_of_the_likelihood_and_a_prior(learner, pairs
     along = derivatives(posterior, pairs.pairs[:, 0] - pairs.pairs[:, 1])
     p = learner.predict_proba(pairs.pairs)[:, 1]
     prior = np.linalg.inv(posterior.covariance) - along.T @ (along * (p * (1.0 - p))[:, None])
-    width = np.linalg.norm(posterior.eigenvalues) / np.sqrt(packed.packed_size(D))
+    width = np.linalg.norm(posterior.moves.values) / np.sqrt(packed.packed_size(D))
     expected = np.append(np.full(packed.packed_size(D), width**-2.0), (width**2 * D * (D + 2.0)) ** -1.0)
     np.testing.assert_allclose(prior, np.diag(expected), atol=1e-7 * np.abs(prior).max())
 
 
 def test_coordinates_show_the_metric_and_have_unit_second_moment(learner, pairs, candidates):
     posterior, _, means, _ = parts_of(learner, candidates, Posterior.around)
-    y = candidates @ posterior.basis
-    np.testing.assert_allclose(y**2 @ posterior.eigenvalues - learner.metric_.threshold, means[:, 0], atol=1e-8)
-    both = np.vstack([candidates, pairs.pairs[:, 0] - pairs.pairs[:, 1]]) @ posterior.basis
+    y = candidates @ posterior.moves.basis
+    np.testing.assert_allclose(y**2 @ posterior.moves.values - learner.metric_.threshold, means[:, 0], atol=1e-8)
+    both = np.vstack([candidates, pairs.pairs[:, 0] - pairs.pairs[:, 1]]) @ posterior.moves.basis
     np.testing.assert_allclose(both.T @ both / len(both), np.eye(D), atol=1e-8)
 
 

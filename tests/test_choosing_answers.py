@@ -5,7 +5,7 @@ import pytest
 from scipy.special import entr
 from scipy.stats import norm
 
-from closefar.noise import NOISES, Logistic, with_flips
+from closefar.noise import NOISES, Logistic
 from closefar.questions.choosing import AnswerModel
 
 RATES = [0.0, 0.1, (0.02, 0.2)]
@@ -17,6 +17,12 @@ def expectation(function, mean, width, scale):
     grid = np.concatenate([mean + width * np.linspace(-9.0, 9.0, 40_001), scale * np.linspace(-40.0, 40.0, 40_001)])
     grid = np.unique(grid[np.abs(grid - mean) <= 9.0 * width])
     return np.trapezoid(function(grid) * norm.pdf(grid, mean, width), grid)
+
+
+def with_flips(far, rate):
+    """The probability of being called far, by the definition of one flip rate and of two."""
+    of_close, of_far = rate if isinstance(rate, tuple) else (rate, rate)
+    return of_close * (1.0 - far) + (1.0 - of_far) * far
 
 
 def entropy(p):

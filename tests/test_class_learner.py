@@ -299,8 +299,8 @@ def test_command_writes_models_and_suspicious_labels(table):
     [
         (["--label", "vintage"], "no column 'vintage'"),
         (["--label", "cultivar", "--wrong-share", "2"], "--wrong-share must be"),
-        (["--label", "cultivar", "--neighbours", "model.closefar"], "must name different files"),
-        (["--label", "cultivar", "--suspicious", "wine.csv"], "is read by this command"),
+        (["--label", "cultivar", "--neighbours", "model.closefar"], "must have a name of its own"),
+        (["--label", "cultivar", "--suspicious", "wine.csv"], "must have a name of its own"),
     ],
 )
 @pytest.mark.usefixtures("table")

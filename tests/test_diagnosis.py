@@ -9,7 +9,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
-from closefar.fitting.fitting import find_problems
+from closefar.fitting.explain import find_problems
 from closefar.questions.goodness_of_fit import Diagnosis, diagnose
 from closefar.solve import Outcome
 from paper_estimator import PAPER

@@ -87,6 +87,18 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def _is_missing(name: str) -> bool:
+    try:
+        _object(name)
+    except ModuleNotFoundError:
+        return True
+    return False
+
+
+def test_what_the_reference_describes_exists() -> None:
+    assert not list(filter(_is_missing, _documented_names()))
+
+
 def test_each_public_name_is_in_the_reference() -> None:
     documented = _documented_names()
     assert not [name for name, _ in _public_objects() if name not in documented]
@@ -143,3 +155,16 @@ def test_each_page_is_in_a_table_of_contents() -> None:
     contents = "\n".join(re.findall(r"^```\{toctree\}(.*?)^```", (_DOCS / "index.md").read_text(), re.M | re.S))
     listed = re.findall(r"^(\w[\w/]*)$", contents, re.MULTILINE)
     assert sorted(listed) == sorted({*(path.stem for path in _DOCS.glob("*.md")), "auto_gallery/index"} - {"index"})
+
+
+def test_the_structure_lists_each_module() -> None:
+    room, listed = "", set()
+    for line in (_ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines():
+        found = re.match(r"( *)(\w+(?:/|\.py))(?: |$)", line)
+        if found and found[2].endswith("/"):
+            room = found[2]
+        elif found:
+            listed.add(room + found[2] if found[1] else found[2])
+    source = _ROOT / "src" / "closefar"
+    modules = {path.relative_to(source).as_posix() for path in source.rglob("*.py") if not path.name.startswith("__")}
+    assert listed == modules

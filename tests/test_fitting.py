@@ -15,12 +15,13 @@ from sklearn.model_selection import GridSearchCV
 
 import closefar as cf
 from closefar.fitting import Fit, NoiseChoice, RankChoice, Scorer, Settings, fit, refit, refit_leading, score
-from closefar.fitting.fitting import find_origin, find_problems
+from closefar.fitting.explain import find_problems
+from closefar.fitting.fitting import find_origin
 from closefar.judgements import Columns, Judgements
 from closefar.model import Directions, Metric
 from closefar.noise import NOISES, Normal
 from closefar.rows import Differences, find_coordinates
-from closefar.solve import Outcome, solve
+from closefar.solve import Outcome, SolverSettings, solve
 from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(1500, 4, metric_eigenvalues=[1.0, 0.5, 0.2], wrong_share=0.1, random_state=0)
@@ -40,7 +41,7 @@ def test_settings_of_an_estimator():
     settings = Settings.of(learner)
     assert settings == Settings(rank=2, alpha=0.1, prior="zero", flip_rate=0.0)
     assert settings.but(alpha=0.0) == Settings(rank=2, **PAPER)
-    with pytest.raises(TypeError, match=r"got GridSearchCV, which has no parameter 'noise'"):
+    with pytest.raises(TypeError, match=r"got GridSearchCV, which has no parameter 'solver'"):
         Settings.of(GridSearchCV(learner, {"alpha": [0.0, 0.1]}))
 
 
@@ -69,11 +70,11 @@ def test_what_settings_mean():
         assert not known.has_choice
     for open_ in ({"alpha": "auto"}, {"flip_rate": "auto"}, {"rank": "auto"}, {"alpha": 0.1, "prior": "auto"}):
         assert Settings(**PAPER | open_).has_choice
-    options = Settings(
-        alpha=0.1, prior="zero", rank=2, fit_origin=True, solver="fista", tol=1e-3, max_iter=7, flip_rate=0.0
-    ).options
-    assert (options.alpha, options.rank, options.has_constant) == (0.1, 2, True)
-    assert (options.solver, options.tol, options.max_iter) == ("fista", 1e-3, 7)
+    # What solvers need to know is a part of the settings.
+    assert isinstance(plain, SolverSettings)
+    rough = Settings(tol=1e-9, **PAPER).roughly()
+    assert (rough.proves, rough.tol) == (False, 1e-3)
+    assert Settings(tol=0.1, **PAPER).roughly().tol == 0.1
 
 
 def test_random_numbers_are_the_same_each_time():
@@ -308,16 +309,16 @@ def test_a_start_near_the_solution_saves_steps(found):
 def test_a_start_is_the_metric_in_the_coordinates_of_the_rows(monkeypatch, threshold):
     seen = []
 
-    def spy(objective, options, *, start, **more):
-        seen.append((objective, start))
-        return solve(objective, options, start=start, **more)
+    def spy(problem, settings, *, start, **more):
+        seen.append((problem, start))
+        return solve(problem, settings, start=start, **more)
 
     monkeypatch.setattr("closefar.solve.solve", spy)
     root = np.random.default_rng(0).standard_normal((4, 2))
     fit(JUDGEMENTS, Settings(**PAPER), start=Metric.from_factor(root, threshold, origin=np.zeros(4)))
-    ((objective, start),) = seen
+    ((problem, start),) = seen
     z = DATA.pairs[:, 0] - DATA.pairs[:, 1]
-    np.testing.assert_allclose(objective.quadratic_forms(start.matrix), np.sum((z @ root) ** 2, axis=1), rtol=1e-8)
+    np.testing.assert_allclose(problem.rows.forms(start.matrix), np.sum((z @ root) ** 2, axis=1), rtol=1e-8)
     np.testing.assert_array_equal(start.thresholds, [max(threshold, 0.0)])
 
 
@@ -605,14 +606,14 @@ def few_labels(n, d, seed=0):
     return Judgements.of_signs(z, np.where(is_far, 1.0, -1.0))
 
 
-@pytest.mark.parametrize("approximate", [False, True])
-def test_a_centre_that_is_not_told_from_the_threshold(approximate):
+@pytest.mark.parametrize("proves", [True, False])
+def test_a_centre_that_is_not_told_from_the_threshold(proves):
     """All rows have the same length, so that c and tau could grow together."""
     rng = np.random.default_rng(0)
     z = rng.choice([-1.0, 1.0], size=(200, 30))
     labels = np.where((z[:, 0] + z[:, 1] > 0) ^ (rng.random(200) < 0.2), 1, -1)
     judgements = cf.LinearMetricLearner(**PAPER).read(z, labels)
-    settings = Settings(alpha=0.02, prior="standardized", flip_rate=0.2, approximate=approximate)
+    settings = Settings(alpha=0.02, prior="standardized", flip_rate=0.2, proves=proves)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = fit(judgements, settings)

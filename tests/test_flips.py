@@ -11,11 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 import closefar as cf
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
-from closefar.solve import CloseFar, Objective, Options, Outcome, Passes
-from closefar.solve import flips as flipped
+from closefar.solve import Answers, Ending, Likelihood, Outcome, Problem, SharedRate, SideRates, SolverSettings, State
+from closefar.solve import flips as flips_module
 from closefar.solve.certificate import Certificate
-from closefar.solve.flips import Alternating, FlipAnswers, FlippedCloseFar, SharedRate, best_two_rates
-from closefar.solve.loop import Ending, RunLimits
+from closefar.solve.flips import Alternating
+from closefar.solve.problem import moment_start
 from paper.synthetic import paper_pairs
 from paper_estimator import PAPER
 
@@ -27,9 +27,17 @@ def flipped_pairs(n=4000, d=4, rate=0.1, seed=0, noise=None, wrong_share=None):
     return data.pairs[:, 0] - data.pairs[:, 1], np.where(flips, -data.labels, data.labels), data
 
 
-def best_flip_rate(rows, right, weights):
-    answers = FlipAnswers(rows, right, None, weights, None, 2, 0)
-    return SharedRate(np.zeros(1)).best(answers).flip_rate(2)
+def labelled(labels, n_levels=2, **more):
+    weights = np.full(len(labels), 1.0 / len(labels))
+    return Likelihood(NOISES["logistic"], Answers.of(n_levels), (np.asarray(labels) > 0).astype(int), weights, **more)
+
+
+def best_flip_rate(right, weights=None):
+    """The likeliest rate of labels that have these probabilities if they are not flipped."""
+    weights = np.ones(len(right)) if weights is None else weights
+    likelihood = replace(labelled(np.ones(len(right))), weights=weights / weights.sum())
+    rates = SharedRate(np.zeros(1)).best(likelihood, Differences(np.zeros((len(right), 1))), right)
+    return rates.flip_rate(likelihood.answers)
 
 
 @pytest.fixture(params=sorted(NOISES))
@@ -69,7 +77,7 @@ def test_noise_and_flips_together_are_told_apart():
     rate = learner.flip_rate_
     loss = -np.mean(np.log(rate + (1 - 2 * rate) * right))
     assert learner.certificate_.loss == pytest.approx(loss, abs=1e-9)
-    assert best_flip_rate(Differences(z), right, np.ones(len(right))) == pytest.approx(rate, abs=1e-6)
+    assert best_flip_rate(right) == pytest.approx(rate, abs=1e-6)
     assert np.mean(labels != data.true_labels) == pytest.approx(learner.fit_statistics_.wrong_share, abs=0.01)
 
 
@@ -142,7 +150,7 @@ def test_the_result_is_stationary(parameters):
     both, weights = np.vstack([z, z]), np.concatenate([1.0 - flipped, flipped])
     step = cf.LinearMetricLearner(tol=1e-8, **PAPER | parameters).fit(both, np.concatenate([labels, -labels]), weights)
     right = step.metric_.noise.cdf(labels * step.decision_function(z))
-    rate = best_flip_rate(Differences(z), right, np.ones(len(right)))
+    rate = best_flip_rate(right)
     after = -np.mean(np.log(rate + (1.0 - 2.0 * rate) * right))
     penalty = {"alpha": 0.0, **parameters}["alpha"]
     gain = (
@@ -203,50 +211,48 @@ def test_an_interrupt_during_the_climb_keeps_what_was_reached(monkeypatch):
     assert np.isfinite(learner.metric_.matrix).all()
 
 
-def test_the_climb_can_start_by_itself():
-    """From the moments of the labels it comes to the same place as from the plain optimum."""
+def problem_of(z, labels, alpha=0.0, flips=None):
+    likelihood = labelled(labels, flips=flips)
+    return Problem.of(unit_free(Differences(z), likelihood.weights)[0], likelihood, alpha)
+
+
+def test_the_climb_comes_to_the_same_place_from_the_moments_of_the_labels():
     z, labels, _ = flipped_pairs(3000, 4, noise="logistic", wrong_share=0.05, seed=2)
-    weights = np.full(3000, 1.0 / 3000)
-    rows, _ = unit_free(Differences(z), weights)
-    objective = Objective(rows, CloseFar(NOISES["logistic"], labels.astype(float), weights), Passes())
-    options = Options(alpha=0.0, rank=None, has_constant=False, solver="auto", tol=1e-6, max_iter=100)
-    likelihood = FlippedCloseFar(NOISES["logistic"], labels.astype(float), weights, 0.1)
-    solver = Alternating(options.problem(objective), np.random.default_rng(0), likelihood, estimate=True, rank=None)
-    found = solver.run(solver.start, RunLimits(0.0, 100, lambda *_: None))
+    problem = problem_of(z, labels, flips=SharedRate.of(0.1, 2))
+    matrix, thresholds = moment_start(problem_of(z, labels))
+    climb = Alternating(problem, np.random.default_rng(0), estimate=True, rank=None)
+    found = climb.run(climb.beginning(State.at(matrix, *thresholds)), tol=0.0, max_iter=100)
     learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(z, labels)
+    assert found.ending is Ending.STUCK
     assert found.state.objective == pytest.approx(learner.certificate_.loss, abs=1e-6)
-    assert found.state.memory.likelihood.flip_rate == pytest.approx(learner.flip_rate_, abs=1e-3)
+    (share,) = found.state.rates
+    assert 0.5 * share == pytest.approx(learner.flip_rate_, abs=1e-3)
 
 
 # The parts of a fit with flips
 
 
-def solve_with_flips(flip_rate, *, watch=lambda *_: None, n=1500, **options):
-    """The objective without flips, the solution, and the flip rate."""
+def solve_with_flips(flip_rate, *, alpha=0.0, watch=lambda *_: None, n=1500, **settings):
+    """The problem without flips, the solution, and the flip rate."""
     z, labels, _ = flipped_pairs(n, 3, noise="logistic", wrong_share=0.05, seed=2)
-    weights = np.full(n, 1.0 / n)
-    likelihood = CloseFar(NOISES["logistic"], labels.astype(float), weights)
-    objective = Objective(unit_free(Differences(z), weights)[0], likelihood, Passes())
-    defaults = {"alpha": 0.0, "rank": None, "has_constant": False, "solver": "auto", "tol": 1e-6, "max_iter": 100}
-    rng = np.random.default_rng(0)
+    problem = problem_of(z, labels, alpha)
     estimate, rate = flip_rate is None, 0.0 if flip_rate is None else flip_rate
-    solution, found = flipped.solve_with_flips(
-        objective,
-        FlippedCloseFar(likelihood.noise, likelihood.signs, weights, rate),
-        Options(**(defaults | options)),
+    solution, found = flips_module.solve_with_flips(
+        problem.with_likelihood(problem.likelihood.with_flips(SharedRate.of(rate, 2))),
+        SolverSettings(**{"tol": 1e-6, "max_iter": 100} | settings),
         estimate=estimate,
-        rng=rng,
+        rng=np.random.default_rng(0),
         watch=watch,
     )
-    return objective, solution, found.flip_rate
+    return problem, solution, found.flips.flip_rate(found.answers)
 
 
 @pytest.fixture
 def record(monkeypatch):
     """What the convex fits and the climb have given."""
-    found = {"solve": [], "run": [], "run_roughly": []}
+    found = {"solve": [], "run": [], "solve_roughly": []}
     for name, kept in found.items():
-        place = Alternating if name == "run" else flipped
+        place = Alternating if name == "run" else flips_module
         function = getattr(place, name)
 
         def recorded(*args, function=function, kept=kept, **kwargs):
@@ -260,28 +266,27 @@ def record(monkeypatch):
 @pytest.mark.parametrize("alpha", [0.0, 0.01])
 @pytest.mark.parametrize("rate", [0.03, 0.1, 0.2, None])
 def test_the_metric_is_stationary_at_the_given_or_likeliest_rate(rate, alpha):
-    objective, solution, found = solve_with_flips(rate, alpha=alpha)
+    problem, solution, found = solve_with_flips(rate, alpha=alpha)
     assert found == rate or rate is None
-    likelihood = objective.likelihood
-    mixture = objective.with_likelihood(FlippedCloseFar(likelihood.noise, likelihood.signs, likelihood.weights, found))
+    mixture = problem.with_likelihood(problem.likelihood.with_flips(SharedRate.of(found, 2)))
     here = mixture.evaluate(solution.squared, solution.thresholds)
-    gradient = mixture.factor_gradient(solution.factor, here) + 2.0 * alpha * solution.factor
+    gradient = 2.0 * (mixture.outer(here.margin_gradient) + alpha * np.eye(3)) @ solution.factor
     np.testing.assert_allclose(gradient, 0.0, atol=2e-4)
     np.testing.assert_allclose(here.slopes, 0.0, atol=2e-4)
     assert solution.certificate.loss == pytest.approx(here.loss, rel=1e-12)
     if rate is None:
-        right = likelihood.noise.cdf(likelihood.signs * (solution.squared - solution.thresholds[0]))
-        assert found == pytest.approx(best_flip_rate(objective.source, right, likelihood.weights), abs=1e-9)
+        right = problem.likelihood.right(problem.rows, solution.squared, solution.thresholds)
+        assert found == pytest.approx(best_flip_rate(right), abs=1e-9)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.01])
 @pytest.mark.parametrize("rate", [0.1, None])
 def test_the_history_is_that_of_all_steps_and_proves_the_last_alone(rate, alpha, record):
     seen = []
-    objective, solution, _ = solve_with_flips(
+    problem, solution, _ = solve_with_flips(
         rate, alpha=alpha, watch=lambda *_: seen.append(sum(map(len, record.values())))
     )
-    (plain, last), (climb,) = record["solve"], record["run"] + record["run_roughly"]
+    (plain, last), (climb,) = record["solve"], record["run"] + record["solve_roughly"]
     assert climb.ending is Ending.STUCK
     assert climb.n_iter >= 1
     assert solution.n_iter == plain.n_iter + climb.n_iter + last.n_iter
@@ -290,7 +295,7 @@ def test_the_history_is_that_of_all_steps_and_proves_the_last_alone(rate, alpha,
     assert {step.gap for step in before} == {np.inf}
     passes = [step.passes for step in solution.history]
     assert passes == sorted(passes)
-    assert end.passes == objective.passes.count == solution.certificate.n_passes
+    assert end.passes == problem.passes.count == solution.certificate.n_passes
     assert end.gap == solution.certificate.gap <= 1e-6
     assert end.objective == pytest.approx(solution.certificate.loss + alpha * np.sum(solution.factor**2), rel=1e-12)
     assert not solution.certificate.globally_optimal
@@ -319,7 +324,7 @@ def test_an_interrupt_during_the_plain_fit_ends_it_all(record):
 @pytest.mark.parametrize("alpha", [0.0, 0.01])
 def test_after_an_interrupt_of_the_climb_the_last_step_is_brief(alpha, record):
     def interrupt_the_climb(*_):
-        if len(record["solve"]) == 1 and not record["run"] + record["run_roughly"]:
+        if len(record["solve"]) == 1 and not record["run"] + record["solve_roughly"]:
             raise KeyboardInterrupt
 
     _, solution, _ = solve_with_flips(0.1, alpha=alpha, tol=1e-12, max_iter=50, watch=interrupt_the_climb)
@@ -335,7 +340,7 @@ def test_after_an_interrupt_a_gap_is_named_where_it_is_proven(bound, said):
     convex = Certificate(0.5, 2e-3, True, Outcome.CONVERGED, "near.", 9.0, 0.6, bound, 0.0, False)
     advice = f"the fit was interrupted; {said}. The metric is usable."
     expected = replace(convex, converged=False, outcome=Outcome.INTERRUPTED, advice=advice)
-    assert flipped._interrupted(convex) == expected
+    assert flips_module._interrupted(convex) == expected
 
 
 # Flips that depend on the side
@@ -397,13 +402,13 @@ def test_the_best_two_rates_are_those_of_a_search():
     rng = np.random.default_rng(0)
     for _ in range(5):
         right, signs = rng.beta(2.0, 0.5, 300), rng.choice([-1.0, 1.0], 300)
-        weights, rows = np.full(300, 1.0 / 300), Differences(np.zeros((300, 1)))
+        rows = Differences(np.zeros((300, 1)))
 
         def loss(rates, right=right, signs=signs):
             floor = np.where(signs > 0, *rates)
             return -np.mean(np.log(floor + (1.0 - sum(rates)) * right))
 
-        found = best_two_rates(rows, right, signs, weights, np.zeros(2))
+        found = SideRates(np.zeros(2)).best(labelled(signs), rows, right).rates
         grid = [loss((a, b)) for a in np.linspace(0, 0.98, 50) for b in np.linspace(0, 0.98 - a, 50)]
         assert loss(found) <= min(grid) + 1e-12
         assert found.min() >= 0.0

@@ -9,7 +9,6 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
-from closefar.noise import label_losses
 from closefar.solve import SOLVERS, Passes
 from closefar.solve.loop import FitStep, Recorder, State
 from paper_estimator import PAPER
@@ -80,9 +79,10 @@ def test_with_flips_the_objective_accounts_for_them(parameters):
     learner = fit(FLIPS, **parameters)
     history, metric = learner.history_, learner.metric_
     check_order(history)
-    margin = np.where(FLIPS > 0, 1.0, -1.0) * learner.decision_function(DATA.pairs)
+    right = metric.noise.cdf(np.where(FLIPS > 0, 1.0, -1.0) * learner.decision_function(DATA.pairs))
     penalty = learner.alpha * np.diag(metric.matrix) @ np.square(learner.fit_statistics_.column_scales)
-    expected = np.mean(label_losses(metric.noise, margin, learner.flip_rate_)) + penalty
+    rate = learner.flip_rate_
+    expected = -np.mean(np.log(rate + (1.0 - 2.0 * rate) * right)) + penalty
     assert history[-1].objective == pytest.approx(expected, abs=1e-9)
     assert history[-1].passes == learner.certificate_.n_passes
     assert history[-1].gap == learner.certificate_.gap

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar import arrays, packed
+from closefar import packed
 from closefar.arrays import to_numpy
 from closefar.fitting import Settings, fit
 from closefar.judgements import Judgements
 from closefar.rows import (
     Differences,
     LegRows,
+    Trait,
     blocks,
     column_scales,
     factor_in_rows,
     find_coordinates,
-    fused,
     indexed,
     judged_rows,
     pair_rows,
@@ -26,9 +26,9 @@ from closefar.rows import (
     source,
     unit_free,
 )
-from closefar.rows import legs as legs_module
 from closefar.rows.legs import legs_of
 from paper_estimator import PAPER
+from row_functions import Pull
 
 N, P, D, K, NOISE = 700, 301, 4, 2, 1.6
 RNG = np.random.default_rng(0)
@@ -100,11 +100,6 @@ class Columns:
     n_features_in_: int = D
 
 
-@dataclass
-class Pulled:
-    margin_gradient: object
-
-
 def same(found, expected):
     np.testing.assert_allclose(to_numpy(found), expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
 
@@ -113,7 +108,7 @@ def test_the_operator_and_its_adjoint(case):
     rows, forms = case
     c = NUMBERS[0, : len(rows)]
     assert rows.shape == (len(forms), D)
-    same(rows.quadratic_forms(STEP), np.einsum("nij,ij->n", forms, STEP))
+    same(rows.forms(STEP), np.einsum("nij,ij->n", forms, STEP))
     same(rows.squared_distances(FACTOR), np.einsum("nij,ij->n", forms, FACTOR @ FACTOR.T))
     same(rows.outer(rows.row_array(c)), np.einsum("nij,n->ij", forms, c))
 
@@ -121,9 +116,9 @@ def test_the_operator_and_its_adjoint(case):
 def test_projections(case):
     rows, forms = case
     c, other = rows.row_array(NUMBERS[0, : len(rows)]), RNG.standard_normal((D, K))
-    assert rows.can_project
+    assert Trait.PROJECTIONS in rows.traits
     left, right = rows.forward(FACTOR), rows.forward(other)
-    assert left.shape == (rows.n_projected, K)
+    assert left.shape == (rows.projected_bytes // 8, K)
     same(rows.inner(left, right), np.einsum("nij,jk,ik->n", forms, FACTOR, other))
     same(rows.inner(left, left), np.einsum("nij,jk,ik->n", forms, FACTOR, FACTOR))
     same(rows.backward(left, c), np.einsum("nij,n,jk->ik", forms, NUMBERS[0, : len(rows)], FACTOR))
@@ -131,11 +126,12 @@ def test_projections(case):
 
 def test_a_sweep_calls_the_function_with_the_arrays_of_each_row(case):
     rows, forms = case
-    margins = np.einsum("nij,ij->n", forms, STEP)
-    a, b = NUMBERS[:2, : len(rows)]
-    parts, total = rows.sweep(STEP, lambda q, a, b: Pulled(q * a + b), rows.row_array(a), rows.row_array(b))
-    same(rows.join([part.margin_gradient for part in parts]), margins * a + b)
-    same(total, np.einsum("nij,n->ij", forms, margins * a + b))
+    margins, c = np.einsum("nij,ij->n", forms, STEP), NUMBERS[0, : len(rows)]
+    found, total = rows.sweep(Pull(), STEP, rows.row_array(c))
+    same(found.sums, np.array([margins @ c, len(rows)]))
+    assert found.least == pytest.approx(margins.min(), rel=1e-9)
+    same(found.arrays[0], margins)
+    same(total, np.einsum("nij,n->ij", forms, margins * c))
 
 
 def test_moments_and_sums_of_squares(case):
@@ -147,11 +143,6 @@ def test_moments_and_sums_of_squares(case):
     fourth, sums = rows.rotated_moments(handles[0], (handles[1],), basis)
     same(fourth, (q * curvature[:, None]).T @ q)
     same(sums, np.column_stack([q.T @ curvature, q.T @ cross]))
-    mixed = rows.mixed_moments(handles[0], basis)
-    if mixed is not None:
-        same(mixed, np.einsum("nij,ik,jl,n->nkl", forms, basis, basis, np.sqrt(curvature)).__pow__(2).sum(axis=0))
-    else:
-        assert not isinstance(rows, LegRows)
     features = np.array([packed.pack(form) for form in forms]) * root[:, None]
     features = np.column_stack([features, cross])
     same(rows.sum_of_squares(handles[2], (handles[1],)), features.T @ features)
@@ -175,7 +166,7 @@ def test_some_rows(case):
         assert len(part) == len(indices)
         np.testing.assert_array_equal(to_numpy(picked), NUMBERS[0, indices])
         if len(indices):
-            same(part.quadratic_forms(STEP), np.einsum("nij,ij->n", forms[indices], STEP))
+            same(part.forms(STEP), np.einsum("nij,ij->n", forms[indices], STEP))
             same(part.outer(picked), np.einsum("nij,n->ij", forms[indices], NUMBERS[0, indices]))
 
 
@@ -190,10 +181,10 @@ def test_coordinates_are_those_of_the_legs(case):
     same(second_moment(mapped, shares), np.eye(D))
     same(column_scales(rows, shares), np.sqrt(np.diag(moment)))
     transformed = np.einsum("nij,ik,jl->nkl", forms, coordinates.transform, coordinates.transform)
-    same(mapped.quadratic_forms(STEP), np.einsum("nij,ij->n", transformed, STEP))
+    same(mapped.forms(STEP), np.einsum("nij,ij->n", transformed, STEP))
     found = factor_in_rows(mapped, rows, shares, FACTOR)
     same(coordinates.to_units(found), FACTOR)
-    same(rows.in_coordinates(coordinates).quadratic_forms(STEP), to_numpy(mapped.quadratic_forms(STEP)))
+    same(rows.in_coordinates(coordinates).forms(STEP), to_numpy(mapped.forms(STEP)))
 
 
 @pytest.mark.parametrize("by_index", [False, True])
@@ -205,7 +196,7 @@ def test_a_quadruplet_with_a_common_point_is_a_triplet_in_every_bit(by_index):
         few, many = rows_of(POINTS[triplets]), rows_of(POINTS[quadruplets])
     shares = np.broadcast_to(1.0 / N, N)
     (few, _), (many, _) = unit_free(few, shares), unit_free(many, shares)
-    np.testing.assert_array_equal(few.quadratic_forms(STEP), many.quadratic_forms(STEP))
+    np.testing.assert_array_equal(few.forms(STEP), many.forms(STEP))
     np.testing.assert_array_equal(few.outer(NUMBERS[0, :N]), many.outer(NUMBERS[0, :N]))
     np.testing.assert_array_equal(few.sum_of_squares(NUMBERS[0, :N], ()), many.sum_of_squares(NUMBERS[0, :N], ()))
 
@@ -225,7 +216,7 @@ def test_single_precision_is_that_of_the_data(tmp_path):
     assert legs.model.dtype == np.float64
     assert legs.in_single().model.dtype == np.float32
     exact, rough = LegRows(legs, 0, N), LegRows(legs.in_single(), 0, N)
-    np.testing.assert_allclose(rough.quadratic_forms(STEP), exact.quadratic_forms(STEP), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(rough.forms(STEP), exact.forms(STEP), rtol=1e-3, atol=1e-3)
     copied = Differences(POINTS[INDEX]).in_single()
     assert copied.model.dtype == np.float32
     assert copied.n_together == 2
@@ -234,10 +225,8 @@ def test_single_precision_is_that_of_the_data(tmp_path):
 def test_many_columns_are_computed_with_in_single_precision_at_first():
     triplets = np.random.default_rng(2).standard_normal((400, 3, 40))
     rows, _ = unit_free(rows_of(triplets), np.broadcast_to(1.0 / 400, 400))
-    c, matrix = NUMBERS[0, :400], np.eye(40)
     assert rows.rough is not rows
-    _, total = rows.sweep(matrix, lambda q: Pulled(q * c[: len(q)]))
-    _, rough_total = rows.rough.sweep(matrix, lambda q: Pulled(q * c[: len(q)]))
+    (_, total), (_, rough_total) = (each.sweep(Pull(), np.eye(40), NUMBERS[0, :400]) for each in (rows, rows.rough))
     np.testing.assert_allclose(rough_total, total, rtol=1e-4, atol=1e-4 * np.abs(total).max())
 
 
@@ -245,7 +234,7 @@ def test_enormous_legs_are_rows():
     triplets = np.random.default_rng(3).standard_normal((300, 3, 2))
     triplets[17, 1] = 1e8  # the near leg
     triplets[40, 2] = 1e8  # the far leg
-    coordinates = find_coordinates(rows_of(triplets), np.full(300, 1 / 300), signs=np.ones(300))
+    coordinates = find_coordinates(rows_of(triplets), np.full(300, 1 / 300), signs=lambda: np.ones(300))
     assert coordinates.enormous.tolist() == [17, 40]
 
 
@@ -258,13 +247,12 @@ def test_what_needs_pairs_refuses_comparisons():
         LegRows(legs_of(POINTS[INDEX]), 0, N - 1)
 
 
-# Fits: the same from every source.
+# Fits; tests/test_every_engine.py has those from other sources.
 
 N_FITTED = 300
 TRUTH = np.diag([1.0, 0.5, 0.0, 0.2])
 FITTED = RNG.standard_normal((60, D))
 TRIPLES = np.array([RNG.choice(60, 3, replace=False) for _ in range(N_FITTED)])
-TWOS = np.array([RNG.choice(60, 2, replace=False) for _ in range(N_FITTED)])
 
 
 def felt(index, first, second):
@@ -273,62 +261,24 @@ def felt(index, first, second):
 
 
 ANSWERS = np.where(felt(TRIPLES, 0, 2) - felt(TRIPLES, 0, 1) + RNG.logistic(size=N_FITTED) > 0.0, 1, -1)
-GRADES = np.digitize(felt(TWOS, 0, 1) + RNG.logistic(size=N_FITTED), [1.0, 3.0, 6.0])
 
 
-def judged(kind, form):
-    """Judgements of a kind, in a form of the data."""
-
-    def data(index):
-        if form == "index":
-            return cf.Tuples(FITTED, index)
-        if form == "index of tensors":
-            return cf.Tuples(in_library("torch", FITTED), index)
-        return in_library(form, FITTED[index])
-
-    if kind == "comparisons":
-        return Judgements.read_comparisons(Columns(), data(TRIPLES), ANSWERS, fitting=True)
-    options = {
-        "levels": {"is_graded": True, "annotators": np.arange(N_FITTED) % 7},
-        "pairs and comparisons": {"comparisons": (data(TRIPLES), ANSWERS)},
-    }[kind]
-    return Judgements.read(Columns(), data(TWOS), GRADES if kind == "levels" else GRADES > 1, **options)
+@pytest.fixture
+def judgements():
+    return Judgements.read_comparisons(Columns(), FITTED[TRIPLES], ANSWERS, fitting=True)
 
 
-@pytest.fixture(scope="module", params=["comparisons", "levels", "pairs and comparisons"])
-def expected(request):
-    return request.param, fit(judged(request.param, "numpy"), Settings(tol=1e-9, comparison_noise=1.3, **PAPER))
-
-
-@pytest.mark.parametrize(
-    ("form", "on_card"), [("index", False), ("array_api_strict", False), ("torch", True), ("index of tensors", True)]
-)
-def test_every_form_of_the_data_gives_the_same_fit(expected, form, on_card, monkeypatch):
-    kind, (certificate, metric) = expected[0], (expected[1].certificate, expected[1].metric)
-    if on_card:  # the CPU is taken for a GPU without fused kernels
-        for module in (blocks, indexed, legs_module, source):
-            monkeypatch.setattr(module, "is_on_gpu", arrays.is_tensor)
-        monkeypatch.setenv(fused.VARIABLE, "plain")
-    found = fit(judged(kind, form), Settings(tol=1e-9, comparison_noise=1.3, **PAPER))
-    assert found.certificate.converged
-    assert found.certificate.loss == pytest.approx(certificate.loss, abs=1e-8)
-    np.testing.assert_allclose(found.metric.matrix, metric.matrix, rtol=0, atol=1e-4)
-    assert "torch" not in form or found.engine.startswith("torch on the CPU")
-
-
-def test_a_fit_to_quadruplets_with_a_common_point_is_that_to_triplets_in_every_bit():
-    triplets = judged("comparisons", "numpy")
-    quadruplets = triplets.with_data(FITTED[TRIPLES[:, [0, 1, 0, 2]]])
-    found, other = (fit(each, Settings(**PAPER)) for each in (triplets, quadruplets))
+def test_a_fit_to_quadruplets_with_a_common_point_is_that_to_triplets_in_every_bit(judgements):
+    quadruplets = judgements.with_data(FITTED[TRIPLES[:, [0, 1, 0, 2]]])
+    found, other = (fit(each, Settings(**PAPER)) for each in (judgements, quadruplets))
     np.testing.assert_array_equal(found.metric.factor, other.metric.factor)
     assert found.certificate.loss == other.certificate.loss
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.02])
-def test_units_do_not_matter_to_comparisons(alpha):
+def test_units_do_not_matter_to_comparisons(alpha, judgements):
     """Of any directions or, as a penalty is measured in columns, of columns."""
     change = 10.0 ** np.arange(-2, 2) * (np.eye(D) if alpha else np.random.default_rng(7).standard_normal((D, D)))
-    judgements = judged("comparisons", "numpy")
     moved = judgements.with_data(FITTED[TRIPLES] @ change)
     found, other = (
         fit(each, Settings(alpha=alpha, prior="zero", tol=1e-11, flip_rate=0.0)).metric for each in (judgements, moved)
@@ -336,8 +286,7 @@ def test_units_do_not_matter_to_comparisons(alpha):
     np.testing.assert_allclose(change @ other.matrix @ change.T, found.matrix, rtol=0, atol=1e-6)
 
 
-def test_comparisons_that_are_turned_round_and_repeated_are_the_same():
-    judgements = judged("comparisons", "numpy")
+def test_comparisons_that_are_turned_round_and_repeated_are_the_same(judgements):
     turned = np.where((ANSWERS < 0)[:, None, None], FITTED[TRIPLES[:, [0, 2, 1]]], FITTED[TRIPLES])
     weights = np.arange(N_FITTED) % 3 + 1
     several = np.repeat(np.arange(N_FITTED), weights)

@@ -5,7 +5,7 @@ import pytest
 
 import closefar as cf
 from closefar.arrays import is_mapped, release
-from closefar.rows import Differences, unit_free
+from closefar.rows import Differences, find_coordinates, unit_free
 from closefar.rows import blocks as differences_module
 from closefar.rows import coordinates as wide_module
 from closefar.rows.blocks import MappedRows
@@ -33,7 +33,7 @@ def test_coordinates_applied_to_metrics_and_sums_are_those_of_mapped_rows(condit
     mapped = MappedRows(Differences(Z), coordinates)
     matrix, signs = np.diag([2.0, 1.0, -0.5, 0.1, 0.0, 0.0]) + 0.1, np.resize([1.0, -1.0, 1.0], len(Z)) * weights
     accuracy = 1e-15 * (1.0 + rows.condition**2) * 100
-    np.testing.assert_allclose(rows.quadratic_forms(matrix), mapped.quadratic_forms(matrix), atol=accuracy * 10)
+    np.testing.assert_allclose(rows.forms(matrix), mapped.forms(matrix), atol=accuracy * 10)
     np.testing.assert_allclose(rows.outer(signs), mapped.outer(signs), atol=accuracy)
     np.testing.assert_allclose(
         rows.sum_of_squares(weights, (weights,)), mapped.sum_of_squares(weights, (weights,)), atol=accuracy
@@ -46,13 +46,73 @@ def test_coordinates_applied_to_metrics_and_sums_are_those_of_mapped_rows(condit
     assert mapped.condition == 1.0
 
 
+def decaying(n, d, dtype=np.float64):
+    """Rows whose variances fall as 1/j in a random basis."""
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    return ((rng.standard_normal((n, d)) / np.sqrt(np.arange(1, d + 1))) @ basis.T).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("as_pairs", [False, True])
+def test_coordinates_of_many_columns_are_never_applied_to_rows(dtype, as_pairs):
+    Z = decaying(1500, 60, dtype)
+    data = np.stack([Z, np.zeros_like(Z)], axis=1) if as_pairs else Z
+    weights = np.full(len(Z), 1.0 / len(Z))
+    source = Differences(data)
+    coordinates = find_coordinates(source, weights)
+    mapped, rows = source.in_coordinates(coordinates), unit_free(source, weights)[0]
+    assert isinstance(rows, WideRows)
+    rng = np.random.default_rng(1)
+    factor, numbers = rng.standard_normal((rows.n_columns, 5)), rng.standard_normal(len(Z)) * weights
+    turn = np.linalg.qr(rng.standard_normal((rows.n_columns, rows.n_columns)))[0]
+    for ours, tol in ((rows, 1e-11), (rows.rough, 1e-4)):
+        for compute in (
+            lambda each: each.squared_distances(factor),
+            lambda each: each.inner(each.forward(factor), each.forward(factor)),
+            lambda each: each.backward(each.forward(factor), numbers),
+            lambda each: each.outer(numbers),
+            lambda each: each.forms(factor @ factor.T - np.eye(rows.n_columns)),
+            lambda each: each.rotated_moments(np.abs(numbers), (numbers,), turn)[0],
+        ):
+            found, expected = compute(ours), compute(mapped)
+            assert found.dtype == np.float64
+            np.testing.assert_allclose(found, expected, rtol=0.0, atol=tol * np.abs(expected).max())
+    assert rows.rough.forward(factor).dtype == np.float32
+
+
+def test_strongly_correlated_columns_are_summed_in_their_coordinates():
+    Z = decaying(600, 40)
+    Z[:, 1] = Z[:, 0] + 1e-6 * Z[:, 1]
+    weights = np.full(len(Z), 1.0 / len(Z))
+    source = Differences(Z)
+    coordinates = find_coordinates(source, weights)
+    assert coordinates.condition > 1e5
+    assert not isinstance(unit_free(source, weights)[0], WideRows)  # few enough to be kept
+    rows = WideRows(source, coordinates)
+    assert rows.rough is rows
+    np.testing.assert_allclose(rows.outer(weights), np.eye(40), atol=1e-8)
+
+
+@pytest.mark.parametrize("size", [30.0, 1e3])
+def test_random_projections_find_an_enormous_row(size):
+    Z = decaying(400, 70)
+    weights = np.full(len(Z), 1.0 / len(Z))
+    usual = find_coordinates(Differences(Z), weights)
+    Z[17] *= size
+    found = find_coordinates(Differences(Z), weights)
+    # Its weight is reduced: the others keep about the coordinates that they have without it.
+    lengths = [np.sum((Z[:17] @ each.transform) ** 2, axis=1) for each in (usual, found)]
+    np.testing.assert_allclose(lengths[0], lengths[1], rtol=0.15)
+
+
 def test_badly_conditioned_rows_are_mapped(not_kept):
     Z = correlated(500, 4, 1e4)
     rows, _ = unit_free(Differences(Z), np.full(len(Z), 1.0 / len(Z)))
     assert not isinstance(rows, WideRows)
 
 
-@pytest.mark.parametrize("parameters", [{}, {"alpha": 0.03}, {"solver": "fista"}, {"fit_origin": True}], ids=str)
+@pytest.mark.parametrize("parameters", [{}, {"alpha": 0.03}, {"solver": "sampled"}, {"fit_origin": True}], ids=str)
 def test_a_fit_does_not_depend_on_whether_rows_are_kept(monkeypatch, parameters):
     data = cf.datasets.make_pairs(2_000, 4, random_state=0)
     Z = data.pairs[:, 0] - data.pairs[:, 1]

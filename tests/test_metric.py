@@ -11,6 +11,17 @@ import pytest
 from scipy.spatial.distance import mahalanobis
 
 import closefar as cf
+from closefar.model import in_data_scale
+from closefar.model.metric import (
+    canonical,
+    data_scale_of,
+    has_ordered_orthogonal_columns,
+    loadings,
+    root_of,
+    rotated,
+    with_common_scales,
+    with_positive_loadings,
+)
 from closefar.noise import NOISES, Normal
 
 PLAIN = cf.Metric.from_factor(np.random.default_rng(5).standard_normal((5, 3)), 2.0, "normal")
@@ -732,3 +743,298 @@ def test_metric_is_not_hashable(metric):
     with pytest.raises(TypeError, match="unhashable"):
         hash(metric)
     assert not isinstance(metric, Hashable)
+
+
+# Factors
+
+FACTOR = np.random.default_rng(0).standard_normal((5, 3))
+DIFFERENCES = np.random.default_rng(1).standard_normal((40, 5)) * [1.0, 2.0, 0.5, 3.0, 1.0]
+COUNTS = np.random.default_rng(2).integers(0, 4, 40)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 3), (2, 5), (3, 1), (1, 1), (1, 3)])
+@pytest.mark.parametrize("turn", [canonical, rotated])
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_a_turned_factor_has_the_eigenvectors_of_its_matrix(turn, shape, scale):
+    factor = -np.random.default_rng(sum(shape)).uniform(0.5, 2.0, shape)
+    turned = turn(scale * factor) / scale
+    values, vectors = np.linalg.eigh(factor @ factor.T)
+    columns = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1][:, : min(shape)]
+    np.testing.assert_allclose(np.abs(turned), np.abs(columns), atol=1e-7)
+    np.testing.assert_allclose(turned @ turned.T, factor @ factor.T, atol=1e-12)
+    largest = np.abs(turned).argmax(axis=0)
+    assert np.all(turned[largest, range(min(shape))] > 0)
+
+
+def test_columns_are_ordered_by_length_and_not_by_sum():
+    np.testing.assert_allclose(rotated(np.array([[1.0, 2.0], [1.0, -2.0]])), [[2.0, 1.0], [-2.0, 1.0]], atol=1e-12)
+
+
+@pytest.mark.parametrize("turn", [rotated, with_positive_loadings])
+@pytest.mark.parametrize("shape", [(3, 0), (0, 2)])
+def test_empty_factors_stay_as_they_are(turn, shape):
+    assert turn(np.empty(shape)).shape == shape
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (3, 2)])
+def test_a_canonical_factor_of_nothing_has_no_columns(shape):
+    assert canonical(np.zeros(shape)).shape == (3, 0)
+
+
+@pytest.mark.parametrize(("ratio", "rank"), [(1.5e-13, 2), (0.7e-13, 1)])
+@pytest.mark.parametrize("units", [[1.0, 1.0], [1e-20, 1.0], [1e30, 1e-30]])
+def test_directions_within_rounding_are_dropped_in_any_units(ratio, rank, units):
+    factor = np.array([[1.0, ratio], [1.0, -ratio]]) * np.array(units)[:, None]
+    assert canonical(factor).shape == (2, rank)
+
+
+def test_a_row_of_zeros_stays_zero():
+    turned = canonical(np.array([[3.0, 4.0], [0.0, 0.0], [-4.0, 3.0]]))
+    np.testing.assert_array_equal(turned[1], 0.0)
+    np.testing.assert_allclose(turned @ turned.T, np.diag([25.0, 0.0, 25.0]), atol=1e-12)
+
+
+def test_the_largest_entry_of_each_column_becomes_positive():
+    factor = np.array([[1.0, -1.0, 0.0], [-2.0, 3.0, 0.0], [0.5, -2.0, 0.0]])
+    np.testing.assert_array_equal(with_positive_loadings(factor), factor * [-1.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("rank", [1, 3, 5])
+def test_a_root_gives_back_the_second_moment(rank):
+    rows = np.random.default_rng(rank).standard_normal((rank, 5))
+    root = root_of(0.01 * rows.T @ rows)
+    np.testing.assert_allclose(root.T @ root, 0.01 * rows.T @ rows, atol=1e-14)
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, 3])
+@pytest.mark.parametrize("units", [[1.0, 1.0, 1.0, 1.0, 1.0], [1e9, 1.0, 1e-9, 3.0, 0.1]])
+def test_the_data_scale_of_some_of_the_columns_is_that_of_the_data(k, units):
+    metric = in_data_scale(cf.Metric.from_factor(FACTOR, 1.0), DIFFERENCES)
+    kept, units = metric.factor[:, :k], np.array(units)[:, None]
+    columns, values = data_scale_of(kept / units, metric.data_factor / units, metric.data_eigenvalues)
+    np.testing.assert_allclose((columns * units) @ (columns * units).T, kept @ kept.T, atol=1e-10)
+    mapped = DIFFERENCES @ (columns * units)
+    np.testing.assert_allclose(mapped.T @ mapped / len(DIFFERENCES), np.diag(values), atol=1e-9)
+    assert np.all(np.diff(values) <= 0)
+
+
+def test_scaled_rows_are_divided_by_the_largest_entry_of_either():
+    left, right = with_common_scales(
+        np.array([[1e-9, -2e-9], [0.0, 0.0], [6.0, 2.0]]), np.array([[4e-9], [0.0], [-3.0]])
+    )
+    np.testing.assert_allclose(left, [[0.25, -0.5], [0.0, 0.0], [1.0, 1 / 3]])
+    np.testing.assert_allclose(right, [[1.0], [0.0], [-0.5]])
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+@pytest.mark.parametrize(
+    ("factor", "is_so"),
+    [
+        ([[2.0, 0.0], [0.0, 1.0]], True),
+        ([[1.0, 0.0], [0.0, 1.0]], True),
+        ([[1.0, 0.0], [0.0, 2.0]], False),
+        ([[2.0, 1.0], [0.0, 1.0]], False),
+        ([[2.0, -1.0], [0.0, 1.0]], False),
+        ([[1.0, 0.6e-8], [0.0, 1.0]], True),
+        ([[1.0, 1.5e-8], [0.0, 1.0]], False),
+        ([[1.0, 0.0], [0.0, 1.0 + 0.3e-8]], True),
+        ([[1.0, 0.0], [0.0, 1.0 + 0.8e-8]], False),
+        ([[0.0, 0.0], [0.0, 0.0]], True),
+        ([[], []], True),
+    ],
+)
+def test_columns_that_are_orthogonal_and_ordered_are_known(factor, is_so, scale):
+    assert has_ordered_orthogonal_columns(scale * np.array(factor)) is is_so
+
+
+def test_loadings_are_columns_of_length_one_in_usual_sizes():
+    factor, scales = np.array([[3.0, 0.0, 0.1], [-2.0, 0.0, 0.0]]), np.array([1.0, 2.0])
+    np.testing.assert_allclose(loadings(factor, scales), [[0.6, 0.0, 1.0], [-0.8, 0.0, 0.0]])
+
+
+# Directions
+
+
+def test_directions_are_those_of_the_scale_asked_for():
+    plain = cf.Metric.from_factor(FACTOR, 1.0)
+    metric = in_data_scale(plain, DIFFERENCES)
+    for directions in (metric.directions(), metric.directions("data")):
+        assert directions.is_data_scale
+        np.testing.assert_array_equal(directions.columns, metric.data_factor)
+        np.testing.assert_array_equal(directions.values, metric.data_eigenvalues)
+    for directions in (metric.directions("units"), plain.directions(), plain.directions("units")):
+        assert not directions.is_data_scale
+        np.testing.assert_array_equal(directions.columns, metric.factor)
+        np.testing.assert_allclose(directions.values, np.linalg.eigvalsh(metric.matrix)[:1:-1])
+    with pytest.raises(ValueError, match='scale="data" needs the scale of the training data'):
+        plain.directions("data")
+
+
+def test_shares_sum_to_one_or_are_none():
+    metric = cf.Metric(1e-9 * np.diag([2.0, 1.0]), 1.0)
+    np.testing.assert_allclose(metric.directions().shares, [0.8, 0.2])
+    np.testing.assert_array_equal(cf.Metric(np.zeros((2, 1)), 1.0).directions().shares, [0.0])
+
+
+@pytest.mark.parametrize("origin", [None, np.ones(5)])
+@pytest.mark.parametrize("weights", [None, COUNTS, 1e-3 * COUNTS], ids=["equal", "counts", "small"])
+def test_the_data_scale_is_the_second_moment_or_the_covariance_of_points(weights, origin):
+    plain = cf.Metric.from_factor(FACTOR, 1.0, origin=origin)
+    metric = in_data_scale(plain, DIFFERENCES.tolist(), None if weights is None else weights.tolist())
+    repeated = DIFFERENCES if weights is None else np.repeat(DIFFERENCES, COUNTS, axis=0)
+    moment = repeated.T @ repeated / len(repeated) if origin is None else np.cov(repeated.T, bias=True)
+    columns, values = metric.data_factor, metric.data_eigenvalues
+    np.testing.assert_allclose(columns.T @ moment @ columns, np.diag(values), atol=1e-12)
+    assert np.all(np.diff(values) <= 0)
+    np.testing.assert_allclose(metric.matrix, plain.matrix, atol=1e-12)
+    np.testing.assert_allclose(columns @ columns.T, plain.matrix, atol=1e-12)
+
+
+def test_pairs_have_the_data_scale_of_their_differences():
+    plain = cf.Metric.from_factor(FACTOR, 1.0)
+    pairs = np.stack([DIFFERENCES + 1.0, np.ones_like(DIFFERENCES)], axis=1)
+    values = in_data_scale(plain, pairs).data_eigenvalues
+    np.testing.assert_allclose(values, in_data_scale(plain, DIFFERENCES).data_eigenvalues, rtol=1e-10)
+
+
+def test_fewer_rows_than_directions_leave_the_others_no_length():
+    values = in_data_scale(cf.Metric.from_factor(FACTOR, 1.0), DIFFERENCES[:1]).data_eigenvalues
+    np.testing.assert_allclose(values, [np.sum((DIFFERENCES[0] @ FACTOR) ** 2), 0.0, 0.0], atol=1e-12)
+
+
+@pytest.mark.parametrize("weights", [np.ones(3), np.ones((2, 1)), 1.0, [-1.0, 3.0], [0.0, 0.0], [np.nan, 1.0]], ids=str)
+def test_weights_of_the_data_scale_are_checked(weights):
+    with pytest.raises(ValueError, match=r"weights must be numbers >= 0, not all 0, one per pair; got shape .* for 2"):
+        in_data_scale(cf.Metric.from_factor(FACTOR, 1.0), DIFFERENCES[:2], weights)
+
+
+# Several thresholds, and none
+
+LEVELS = (0.5, 1.0, 1.0, 4.0)
+Z = np.random.default_rng(0).normal(size=(200, 3)) * 1.5
+
+
+def metric_of(threshold, noise="logistic", **kwargs) -> cf.Metric:
+    return cf.Metric.from_factor(np.random.default_rng(1).normal(size=(3, 2)), threshold, noise, **kwargs)
+
+
+def test_one_threshold_may_be_given_as_a_sequence():
+    one = metric_of(1.5)
+    assert metric_of([1.5]) == one
+    assert (one.threshold, one.thresholds, one.n_levels, one.known_threshold, one.cut) == (1.5, (1.5,), 2, 1.5, 1.5)
+    assert one.dichotomy(1) is one
+
+
+def test_levels_have_several_thresholds_and_none_of_its_own():
+    metric = metric_of(np.array(LEVELS))
+    assert metric.threshold is None
+    assert metric.thresholds == LEVELS
+    assert metric.n_levels == 5
+    assert repr(metric) == "Metric(3 features, rank 2, thresholds 0.5, 1, 1, 4, logistic noise)"
+    for needs_one in (lambda: metric.known_threshold, lambda: metric.cut, lambda: metric.margin(Z)):
+        with pytest.raises(ValueError, match=r"needs one threshold; got a metric of 5 levels, which has 4\. Use dicho"):
+            needs_one()
+
+
+def test_comparisons_have_no_threshold():
+    metric = metric_of(None)
+    assert (metric.threshold, metric.thresholds, metric.cut) == (None, (), 0.0)
+    assert metric == metric_of(())
+    assert repr(metric) == "Metric(3 features, rank 2, no threshold, logistic noise)"
+    np.testing.assert_array_equal(metric.probability_at(np.array([-1.0, 0.0])), NOISES["logistic"].cdf([-1.0, 0.0]))
+    for needs_one in (
+        lambda: metric.known_threshold,
+        lambda: metric.probability_far(Z),
+        lambda: metric.probabilities(Z),
+        lambda: metric.levels_at(np.ones(1)),
+        lambda: metric.dichotomy(1),
+    ):
+        with pytest.raises(ValueError, match=r"comparisons determine none.*calibrate_threshold\(pairs, labels\)"):
+            needs_one()
+
+
+@pytest.mark.parametrize("bad", [[2.0, 1.0], [0.0, np.nan], np.inf])
+def test_bad_thresholds_are_named(bad):
+    with pytest.raises(ValueError, match=r"threshold.*must be .*finite number.*; got"):
+        metric_of(bad)
+
+
+@pytest.mark.parametrize("flip_rate", [0.0, 0.2])
+@pytest.mark.parametrize("noise", NOISES)
+def test_probabilities_are_those_of_the_dichotomies(noise, flip_rate):
+    metric = metric_of(LEVELS, noise, flip_rate=flip_rate)
+    probabilities = metric.probabilities(Z)
+    assert probabilities.shape == (len(Z), 5)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-14)
+    np.testing.assert_allclose(probabilities[:, 2], flip_rate / 4, atol=1e-15)  # between equal thresholds
+    for k in range(1, 5):
+        at_least = metric.dichotomy(k).probability_far(Z)
+        np.testing.assert_allclose(probabilities[:, k:].sum(axis=1), at_least, atol=1e-14)
+    np.testing.assert_array_equal(metric.probabilities(Z[0]), probabilities[0])
+    most = np.argmax(probabilities[:, ::-1], axis=1)
+    np.testing.assert_array_equal(metric.levels_at(metric.squared_distance(Z)), 4 - most)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_improbable_levels_keep_their_digits(noise):
+    """On both sides: the differences of probabilities near one would have none left."""
+    metric = cf.Metric([[1.0]], (20.0, 21.0), noise)
+    near, far = metric.probabilities_at(np.array([0.0, 41.0]))
+    np.testing.assert_allclose(near, far[::-1], rtol=1e-9)
+    assert 0 < near[2] < near[1] < 1e-8
+
+
+def test_a_level_metric_of_two_levels_is_close_or_far():
+    metric = metric_of(1.0, flip_rate=0.1)
+    np.testing.assert_allclose(metric.probabilities(Z)[:, 1], metric.probability_far(Z), rtol=1e-14)
+    np.testing.assert_array_equal(metric.levels_at(metric.squared_distance(Z)), metric.margin(Z) >= 0)
+
+
+@pytest.mark.parametrize("bad", [(0.5, 0.5), (-0.1, 0.2), (0.1, 0.2, 0.3), (0.1,), ("0.1", 0.2), (np.nan, 0.1)])
+def test_bad_flip_rates_of_two_sides_are_named(bad):
+    with pytest.raises(ValueError, match=r"two flip rates, .* must be numbers from 0 to below 1 that sum"):
+        metric_of(1.0, flip_rate=bad)
+
+
+def test_flip_rates_of_sides_are_for_two_sides():
+    with pytest.raises(ValueError, match=r"are for close and far only; got \(0\.1, 0\.2\) for 5 levels"):
+        metric_of(LEVELS, flip_rate=(0.1, 0.2))
+    with pytest.raises(ValueError, match=r"flip_rate must be at least 0 and below 0\.8; got 0\.8"):
+        metric_of(LEVELS, flip_rate=0.8)
+
+
+def test_flip_rates_of_two_sides():
+    metric, plain = metric_of(1.0, flip_rate=(0.2, 0.05)), metric_of(1.0)
+    assert metric.flip_rates == (0.2, 0.05)
+    assert repr(metric).endswith("logistic noise, flip rates 0.2 of close and 0.05 of far)")
+    probability = metric.probability_far(Z)
+    np.testing.assert_allclose(probability, 0.2 + 0.75 * plain.probability_far(Z))
+    np.testing.assert_allclose(metric.probabilities(Z), np.column_stack([1.0 - probability, probability]))
+    with pytest.raises(ValueError, match="needs one flip rate for both sides; got two"):
+        _ = metric.one_flip_rate
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        metric_of(LEVELS),
+        metric_of(LEVELS, flip_rate=0.3),
+        metric_of(None, "laplace"),
+        metric_of(1.0, flip_rate=(0.1, 0.3)),
+    ],
+    ids=["levels", "levels with flips", "comparisons", "two flip rates"],
+)
+def test_copies_and_files_are_the_same_metric(metric, tmp_path):
+    metric.save(tmp_path / "model")
+    for other in (cf.load(tmp_path / "model"), pickle.loads(pickle.dumps(metric)), copy.deepcopy(metric)):
+        assert other == metric
+        assert other.thresholds == metric.thresholds
+    assert metric != metric_of(1.0)
+
+
+def test_units_and_rank_leave_thresholds_alone():
+    metric = metric_of(LEVELS, flip_rate=0.3)
+    units = np.array([[1e3, 1.0, 0.0], [0.0, 1e-3, 2.0], [0.0, 0.0, 5.0]])
+    changed = metric.change_units(units)
+    np.testing.assert_allclose(changed.probabilities(Z @ units.T), metric.probabilities(Z), rtol=1e-9)
+    assert metric.truncate(1).thresholds == LEVELS

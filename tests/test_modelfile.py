@@ -139,7 +139,7 @@ def test_failed_write_leaves_the_old_file(metric, saved, monkeypatch, function, 
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(modelfile.os, function, fail)
+        patch.setattr(os, function, fail)
         with pytest.raises(type(error)):
             metric.truncate(1).save(saved)
     assert saved.read_bytes() == before
@@ -151,7 +151,7 @@ def test_failed_first_write_leaves_nothing(metric, path, monkeypatch):
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(modelfile.os, "replace", fail)
+        patch.setattr(os, "replace", fail)
         with pytest.raises(OSError, match="Input/output error"):
             metric.save(path)
     assert os.listdir(path.parent) == []
@@ -164,7 +164,7 @@ def test_file_is_complete_before_it_is_moved(metric, saved, monkeypatch):
         seen.append(cf.load(source))
         replace(source, target)
 
-    monkeypatch.setattr(modelfile.os, "replace", look)
+    monkeypatch.setattr(os, "replace", look)
     metric.truncate(1).save(saved)
     assert seen == [metric.truncate(1)]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from closefar.noise import NOISES, Noise, Normal, _polynomial, get_noise, label_losses, with_flips
+from closefar.noise import NOISES, Noise, Normal, _polynomial, flip_mixture, get_noise, has_flips
 
 DISTRIBUTIONS = {
     "logistic": stats.logistic,
@@ -207,6 +207,26 @@ def test_the_kink_of_laplace_noise_has_the_curvature_of_its_right_side():
     np.testing.assert_allclose(curvature, [0.0, 2.0, 2.0], rtol=1e-8)
 
 
+@pytest.mark.parametrize("width", [1e-8, 1e-3, 0.5, 4.0, 50.0])
+@pytest.mark.parametrize("a", [-9.0, 0.3, 30.0])
+def test_logistic_noise_of_an_interval_factors_into_both_ends_and_the_width(width, a):
+    """log(F(a) - F(b)) = log F(a) + log F(-b) - t(a - b)."""
+    mpmath = pytest.importorskip("mpmath", reason="exact values need mpmath")
+    with mpmath.workdps(80):
+
+        def rest(w):
+            cdf = [1 / (1 + mpmath.exp(-t)) for t in (mpmath.mpf(a), a - w, w - a)]
+            return mpmath.log(cdf[0]) + mpmath.log(cdf[2]) - mpmath.log(cdf[0] - cdf[1])
+
+        expected = [float(mpmath.diff(rest, mpmath.mpf(width), order)) for order in range(3)]
+    np.testing.assert_allclose(NOISES["logistic"].width_terms(np.array(width)), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_an_interval_without_an_end_has_no_width_to_factor_out():
+    np.testing.assert_array_equal(NOISES["logistic"].width_terms(np.array(np.inf)), 0.0)
+    assert [name for name, noise in NOISES.items() if noise.width_terms(np.ones(1)) is not None] == ["logistic"]
+
+
 # Sampling
 
 
@@ -279,21 +299,44 @@ def test_bad_radius_is_named(noise, radius):
         noise.constants(radius)
 
 
-# Labels that are turned over
+# Flips
 
 
-@pytest.mark.parametrize("flip_rate", [0.0, 0.1, 0.5])
-def test_a_label_is_as_probable_as_right_and_kept_or_wrong_and_turned_over(noise, distribution, flip_rate):
-    agreement = np.array([-3.0, -0.2, 0.0, 1.7])
-    right, wrong = distribution.cdf(agreement), distribution.sf(agreement)
-    expected = (1 - flip_rate) * right + flip_rate * wrong
-    np.testing.assert_allclose(with_flips(right, flip_rate), expected, rtol=1e-14)
-    np.testing.assert_allclose(label_losses(noise, agreement, flip_rate), -np.log(expected), rtol=1e-12)
+@pytest.mark.parametrize("n_levels", [2, 3, 7])
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.3])
+def test_a_flip_rate_is_the_share_of_wrong_answers_among_those_at_random(rate, n_levels):
+    floors, kept = flip_mixture(rate, n_levels)
+    for right in range(n_levels):
+        probabilities = np.array(floors) + kept * (np.arange(n_levels) == right)  # of answers whose noise is nothing
+        assert probabilities.sum() == pytest.approx(1.0)
+        assert np.delete(probabilities, right) == pytest.approx([rate / (n_levels - 1)] * (n_levels - 1))
+        assert 1.0 - probabilities[right] == pytest.approx(rate)
 
 
-def test_without_flips_losses_are_finite_where_the_probability_underflows(noise):
-    np.testing.assert_array_equal(label_losses(noise, EXTREMES, 0.0), noise.neg_log_cdf(EXTREMES))
-    np.testing.assert_allclose(label_losses(noise, EXTREMES[:2], 0.1), -math.log(0.1), rtol=1e-14)
+def test_two_flip_rates_are_those_of_close_and_of_far_pairs():
+    (close, far), kept = flip_mixture((0.2, 0.05), 2)
+    assert far == 0.2  # P(called far | close)
+    assert far + kept == pytest.approx(1.0 - 0.05)
+    assert close == 0.05  # P(called close | far)
+    assert close + kept == pytest.approx(1.0 - 0.2)
+
+
+@pytest.mark.parametrize("n_levels", [2, 4])
+def test_flip_rates_may_be_arrays(n_levels):
+    rates = np.array([0.0, 0.1, 0.25])
+    floors, kept = flip_mixture(rates, n_levels)
+    for place, rate in enumerate(rates.tolist()):
+        alone = flip_mixture(rate, n_levels)
+        assert ([floor[place] for floor in floors], kept[place]) == alone
+    floors, kept = flip_mixture((rates, rates[::-1]), 2)
+    assert [floors[0][2], floors[1][2], kept[2]] == [0.0, 0.25, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"), [(0.0, False), (1e-9, True), ((0.0, 0.0), False), ((0.0, 0.1), True), ((0.2, 0.0), True)]
+)
+def test_whether_there_are_flips(rate, expected):
+    assert has_flips(rate) is expected
 
 
 # Array libraries

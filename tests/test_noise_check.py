@@ -10,11 +10,13 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import closefar as cf
 from closefar.judgements import Judgements, SharedPointsWarning
-from closefar.model import Scored
+from closefar.model import Scores
 from closefar.noise import NOISES
 from closefar.questions import check_noise_model
+from closefar.questions.dependence import Dependence
 from closefar.questions.goodness_of_fit import (
     AdjustedSums,
+    LabelScores,
     NoiseBin,
     _bins,
     _table,
@@ -25,7 +27,7 @@ from closefar.questions.goodness_of_fit import (
     refitted,
     weighted_bins,
 )
-from closefar.questions.likelihood import LabelModel, MarginMoves, SideErrors
+from closefar.questions.likelihood import LabelModel, Moves, SideErrors, by_legs
 from paper_estimator import PAPER
 
 
@@ -311,14 +313,7 @@ def test_what_the_fit_explains_but_for_a_thousandth_is_no_degree_of_freedom(corr
 def test_a_question_that_the_model_answers_is_no_question():
     nothing = sums_of([0.0, 0.0], np.zeros((2, 2)))
     assert nothing.chi_square(np.full(2, True)).p_value == 1.0
-    assert nothing.z(0) == 0.0
-
-
-def test_one_question_beside_another():
-    together = sums_of([3.0, 2.0], [[2.0, 1.0], [1.0, 4.0]])
-    alone = together.beside(0, 1)
-    assert alone.sums == pytest.approx([3.0 - 0.25 * 2.0])
-    assert alone.covariance == pytest.approx(np.array([[2.0 - 0.25]]))
+    assert nothing.z(np.array([1.0, 0.0])) == 0.0
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -343,7 +338,12 @@ def test_a_sum_of_few_labels_is_made_normal(seed):
 def scored_at(margin, signs=None, weights=None, *, noise="logistic", flip_rate=0.0):
     signs = np.tile([1.0, -1.0], len(margin))[: len(margin)] if signs is None else signs
     judgements = Judgements.of_signs(np.zeros((len(margin), 1)), signs, weights)
-    return Scored(judgements, np.asarray(margin, dtype=float), NOISES[noise], flip_rate)
+    return Scores(judgements, np.asarray(margin, dtype=float)[:, None], NOISES[noise], flip_rate)
+
+
+def question_of(case, scored):
+    fit = case[0].fit_
+    return LabelScores("", fit, scored, Dependence(None), 0, Moves.of(fit, fit.training()))
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-4])
@@ -408,10 +408,10 @@ def test_a_bin_without_error_has_no_deviation():
         (None, 2.0, "at some margins too many or too few are far. The metric itself may not fit: diagnose() tests"),
     ],
 )
-def test_advice_names_what_is_better(monkeypatch, better, tail_z, advice):
+def test_advice_names_what_is_better(monkeypatch, case, better, tail_z, advice):
     found = None if better is None else scored_at(np.zeros(4), noise=better[0], flip_rate=better[1])
     monkeypatch.setattr("closefar.questions.goodness_of_fit.better_noise", lambda scored: found)
-    sentence = advise_noise(scored_at(np.zeros(4)), 0.01, tail_z)
+    sentence = advise_noise(question_of(case, scored_at(np.zeros(4))), 0.01, tail_z)
     assert sentence.startswith("The labels do not fit logistic noise (p = 0.01): ")
     assert advice in sentence
 
@@ -437,8 +437,9 @@ def test_a_noise_is_better_only_where_that_is_clear():
         (0.00009, "The labels do not fit logistic noise (p < 0.0001)"),
     ],
 )
-def test_doubt_begins_below_five_per_cent(p_value, start):
-    assert advise_noise(scored_at([1.0, -1.0, 0.5, -0.5]), p_value, 0.0).startswith(start)
+def test_doubt_begins_below_five_per_cent(case, p_value, start):
+    scores = question_of(case, scored_at([1.0, -1.0, 0.5, -0.5]))
+    assert advise_noise(scores, p_value, 0.0).startswith(start)
 
 
 @pytest.mark.parametrize(
@@ -483,15 +484,13 @@ def test_points_with_a_learned_origin():
 
 def test_derivatives_of_margins_are_finite_differences(case):
     learner, pairs, _ = case
-    margin_moves = MarginMoves(learner.metric_, Judgements.of_signs(pairs, np.ones(len(pairs))))
-    moves = np.vstack([block for _, block in margin_moves.blocks(pairs[:20])])
-    rank = learner.metric_.rank
-    assert moves.shape == (20, len(margin_moves.moves)) == (20, 4 * rank - rank * (rank - 1) // 2 + 1)
-    # A change of the factor, and of the threshold, moves margins within the span of the moves.
+    moves, rank = Moves.of(learner.fit_, Judgements.of_signs(pairs, np.ones(len(pairs)))), learner.metric_.rank
+    everything = np.vstack([along for _, along in by_legs(moves.rows(pairs), moves.gradients)])
+    assert everything.shape == (len(pairs), len(moves)) == (len(pairs), 4 * rank - rank * (rank - 1) // 2)
+    # A change of the factor moves squared distances within the span of the moves.
     step = 1e-6 * np.random.default_rng(0).standard_normal(learner.metric_.factor.shape)
     z = pairs[:, 0] - pairs[:, 1]
     change = np.sum((z @ (learner.metric_.factor + step)) ** 2, axis=1) - learner.metric_.squared_distance(z)
-    everything = np.vstack([block for _, block in margin_moves.blocks(pairs)])
     fit = everything @ np.linalg.lstsq(everything, change, rcond=None)[0]
     np.testing.assert_allclose(fit, change, atol=1e-9)
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.questions.label_errors import margins_of_places
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
@@ -15,8 +14,6 @@ sys.path.insert(0, str(BENCHMARKS))
 from peers.adapters.product_features import matrix_of, products  # noqa: E402
 from peers.peers import ADAPTERS, peers_of  # noqa: E402
 from peers.works import load_work  # noqa: E402
-
-from paper_estimator import PAPER  # noqa: E402
 
 WORKS = ("comparisons", "levels", "wrong_labels", "annotators")
 
@@ -121,25 +118,3 @@ def test_products_have_the_matrix_of_their_coefficients():
     z, coefficients = rng.normal(size=(7, 4)), rng.normal(size=10)
     metric = matrix_of(coefficients)
     np.testing.assert_allclose(products(z) @ coefficients, np.einsum("ij,jk,ik->i", z, metric, z))
-
-
-def test_places_of_points_find_wrong_labels_that_the_columns_do_not():
-    """One point in five lies elsewhere than its columns say, which all its pairs show."""
-    rng = np.random.default_rng(0)
-    places, index = rng.normal(size=(80, 2)), rng.integers(80, size=(1500, 2))
-    index = index[index[:, 0] != index[:, 1]]
-    apart = np.sum((places[index[:, 0]] - places[index[:, 1]]) ** 2, axis=1)
-    truth = np.where(apart > np.median(apart), 1, -1)
-    is_wrong = rng.uniform(size=len(truth)) < 0.1
-    columns = np.where(rng.uniform(size=(80, 1)) < 0.2, rng.normal(size=(80, 2)), places)
-    pairs = cf.Tuples(columns, index)
-    labels = np.where(is_wrong, -truth, truth)
-    learner = cf.LinearMetricLearner(**PAPER)
-    errors = cf.find_label_errors(learner, pairs, labels, random_state=0)
-    plain = cf.find_label_errors(learner, pairs, labels, method="in-sample")
-    found, by_columns = (np.mean(is_wrong[each.order[:100]]) for each in (errors, plain))
-    assert found > 0.6
-    assert found > by_columns + 0.15
-    fit = learner.fit(pairs, labels).fit_
-    assert margins_of_places(fit, fit.judgements, None) is None
-    assert margins_of_places(fit, fit.judgements, np.arange(len(labels))) is None

@@ -8,8 +8,9 @@ import pytest
 from scipy.stats import norm
 
 import closefar as cf
+from closefar import packed
 from closefar.fitting import score
-from closefar.model import ScoredLevels
+from closefar.model import Scores
 from closefar.noise import NOISES
 from closefar.questions.dependence import Dependence
 from closefar.questions.intervals import Observed, sandwich
@@ -158,13 +159,12 @@ def test_the_expected_information_is_the_mean_of_squared_scores_over_all_outcome
     likelihood, far_away = sample.likelihood, sample.parameters.copy()
     far_away[:-1] *= 20.0  # where most ratings can only be random
     expected, n = 0.0, len(sample.repeats)
-    for outcomes, exist in likelihood.outcomes.alternatives():
-        assert exist.all()
-        other = replace(likelihood, outcomes=outcomes)
+    for code in range(4):
+        other = replace(likelihood, codes=np.full(n, code))
         terms = other.terms(far_away)
         scores = n * np.vstack([scores for _, scores in other.scores(terms)])
         expected = expected + scores.T @ (scores * np.exp(-terms.loss)[:, None]) / n
-    observed = likelihood._sums(likelihood.terms(far_away), likelihood.shares)
+    observed = likelihood._second(likelihood.terms(far_away), likelihood.shares)
     assert np.linalg.eigvalsh(observed)[0] < 0.0
     np.testing.assert_allclose(likelihood.information(far_away, likelihood.shares), expected, rtol=1e-9, atol=1e-12)
 
@@ -220,9 +220,7 @@ def test_probabilities_of_levels_have_the_spread_of_their_parameters(learners):
     sample = Observed.of(fit, fit.judgements, None)
     root = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, D).root
     draws = sample.parameters[:, None] + 0.3 * root @ np.random.default_rng(0).standard_normal((root.shape[1], 4000))
-    transform, size = sample.optimum.coordinates.transform, D * (D + 1) // 2
-    from closefar import packed
-
+    transform, size = sample.likelihood.moves.basis, D * (D + 1) // 2
     forms = packed.form_gradients(SAMPLE.z[:40] @ transform) @ draws[:size]
     beyond = NOISES["logistic"].cdf(forms[:, None, :] - draws[size : size + 3][None])
     chances = -np.diff(np.concatenate([np.ones((40, 1, 4000)), beyond, np.zeros((40, 1, 4000))], axis=1), axis=1)
@@ -535,7 +533,7 @@ def test_a_level_is_wrong_beyond_either_of_its_ends():
     levels = cf.OrdinalMetricLearner().read(np.arange(3.0)[:, None], np.arange(3))
 
     def judged(code, squared, *, is_new):
-        scores = ScoredLevels(levels.take(np.array([code])), np.array([squared]), taus, noise, 0.0)
+        scores = Scores(levels.take(np.array([code])), (squared - taus)[None], noise, 0.0)
         return Verdicts.of(scores, np.full((1, 2), error), np.array([is_new]))
 
     seen, new = (judged(1, 1.5, is_new=is_new).probability for is_new in (False, True))

@@ -13,7 +13,7 @@ from scipy.stats import binomtest, norm
 import closefar as cf
 from closefar import packed
 from closefar.judgements import Judgements, effective_number
-from closefar.model import Scored
+from closefar.model import Scores
 from closefar.noise import NOISES
 from closefar.questions import CalibrationBin, calibrate, wilson
 from closefar.questions.dependence import Dependence
@@ -22,11 +22,10 @@ from closefar.questions.intervals import sandwich
 from closefar.questions.likelihood import (
     LabelLikelihood,
     LabelModel,
-    MarginMoves,
     Moves,
-    Optimum,
     RankMoves,
     SideErrors,
+    by_legs,
     pseudo_inverse,
     scaled_eigh,
 )
@@ -104,7 +103,7 @@ def test_effective_number():
 def test_calibration_bins():
     weights = [1.0, 1.0, 1.5, 2.5, 1.0, 1.0]
     judgements = Judgements.of_signs(np.zeros((6, 1)), [1, -1, 1, 1, -1, 1], weights)
-    scored = Scored(judgements, np.array([-3.0, -3.0, -3.0, 2.0, 2.0, 2.0]), NOISES["logistic"], 0.0)
+    scored = Scores(judgements, np.repeat([[-3.0], [2.0]], 3, axis=0), NOISES["logistic"], 0.0)
     low, high = calibrate(scored, 2)
     assert (low.count, low.weight, high.count, high.weight) == (3, 3.5, 3, 4.5)
     assert (low.predicted, high.predicted) == pytest.approx((1 / (1 + np.exp(3.0)), 1 / (1 + np.exp(-2.0))))
@@ -117,7 +116,7 @@ def test_calibration_bins():
 def test_scored_judgements():
     weights = np.array([1.0, 2.0, 3.0, 4.0])
     judgements = Judgements.of_signs(np.zeros((4, 1)), [1, 1, -1, -1], weights)
-    scored = Scored(judgements, np.array([2.0, -1.0, -0.5, 0.0]), NOISES["normal"], 0.1)
+    scored = Scores(judgements, np.array([[2.0], [-1.0], [-0.5], [0.0]]), NOISES["normal"], 0.1)
     np.testing.assert_array_equal(scored.is_right, [True, False, True, False])  # zero counts as far
     assert scored.accuracy == pytest.approx(0.4)
     assert scored.share_far == pytest.approx(0.3)
@@ -165,26 +164,41 @@ def test_a_certain_label_has_no_information():
 # Moves
 
 
+def along_moves(moves, data):
+    """The derivatives of squared distances along each move."""
+    return np.vstack([along for _, along in by_legs(moves.rows(data), moves.gradients)])
+
+
+def moves_of(fit, metric, data, **options):
+    signs = np.tile([1.0, -1.0], len(data))[: len(data)]
+    return Moves.of(dataclasses.replace(fit, metric=metric), Judgements.of_signs(data, signs), **options)
+
+
 @pytest.mark.parametrize(("rank", "size"), [(0, 3), (1, 3), (2, 3), (3, 3), (2, 5)])
 def test_moves_keep_the_rank(rank, size, rng):
-    moves = Moves.keeping_rank(rank, size)
-    assert len(moves) == size * rank - rank * (rank - 1) // 2 + 1
-    assert len(moves.diagonal()) == rank + 1
     vectors = np.linalg.qr(rng.standard_normal((size, size)))[0]
-    basis = moves.basis(vectors)
-    np.testing.assert_allclose(basis.T @ basis, np.eye(len(moves)), atol=1e-12)
+    matrix = (vectors[:, :rank] * np.arange(rank, 0, -1.0)) @ vectors[:, :rank].T
+    basis = RankMoves.at(matrix, np.zeros((size, size)), 1, rank).basis
+    assert basis.shape[1] == size * rank - rank * (rank - 1) // 2 + 1
+    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-12)
     # No move reaches the null space with itself.
     for column in basis.T[:-1]:
-        matrix, _ = packed.split(column, size)
-        np.testing.assert_allclose(vectors[:, rank:].T @ matrix @ vectors[:, rank:], 0.0, atol=1e-12)
+        step, _ = packed.split(column, size)
+        np.testing.assert_allclose(vectors[:, rank:].T @ step @ vectors[:, rank:], 0.0, atol=1e-12)
 
 
-def test_gradients_of_margins_are_those_of_the_basis(rng):
-    moves = Moves.keeping_rank(2, 4)
-    vectors = np.linalg.qr(rng.standard_normal((4, 4)))[0]
-    w = rng.standard_normal((6, 4))
-    everything = np.column_stack([packed.form_gradients(w), -np.ones(6)])
-    np.testing.assert_allclose(moves.gradients(w @ vectors), everything @ moves.basis(vectors), atol=1e-12)
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_gradients_are_those_of_the_moves_that_keep_the_rank(fitted, rank, rng):
+    """In the coordinates of `Moves`, M is diagonal: the moves that keep its rank are the first of all."""
+    z, factor = rng.standard_normal((60, 4)), rng.standard_normal((4, rank))
+    metric = cf.Metric.from_factor(factor, 1.0)
+    kept, free = (moves_of(fitted.fit_, metric, z, keeps_rank=keeps_rank) for keeps_rank in (True, False))
+    matrix = packed.unpack(free.matrix, 4)
+    np.testing.assert_allclose(free.basis @ matrix @ free.basis.T, factor @ factor.T, atol=1e-12)
+    basis = RankMoves.at(matrix, np.zeros((4, 4)), 0, rank).basis
+    found, expected = along_moves(kept, z), along_moves(free, z) @ basis
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-10)
+    np.testing.assert_allclose(along_moves(free, z), packed.form_gradients(z @ free.basis), atol=1e-12)
 
 
 def test_the_curvature_of_moves_is_that_of_the_set(rng):
@@ -195,7 +209,9 @@ def test_the_curvature_of_moves_is_that_of_the_set(rng):
     positive = rng.standard_normal((d, d))
     null = vectors[:, rank:]
     gradient = null @ (null.T @ positive @ positive.T @ null) @ null.T
-    moves = RankMoves.at(values, vectors, rank, gradient)
+    moves = RankMoves.at(vectors * values @ vectors.T, gradient, 1)
+    assert moves.rank == rank
+    np.testing.assert_allclose(moves.values, values, atol=1e-12)
     root = vectors[:, :rank] * np.sqrt(values[:rank])
     for move, curvature in zip(moves.basis.T[:-1], moves.curvature[:-1], strict=True):
         step, _ = packed.split(move, d)
@@ -212,9 +228,7 @@ def test_the_curvature_of_moves_is_that_of_the_set(rng):
 
 
 def test_information_along_moves(rng):
-    values, vectors = np.array([1.0, 0.5, 0.0]), np.eye(3)
-    gradient = np.diag([0.0, 0.0, 0.3])
-    moves = RankMoves.at(values, vectors, 2, gradient)
+    moves = RankMoves.at(np.diag([1.0, 0.5, 0.0]), np.diag([0.0, 0.0, 0.3]), 1)
     hessian = np.cov(rng.standard_normal((7, 30)))
     expected = moves.basis.T @ hessian @ moves.basis + np.diag(moves.curvature)
     np.testing.assert_allclose(moves.information(hessian), expected)
@@ -238,36 +252,35 @@ def test_the_range_is_decided_by_the_largest_eigenvalue(tol, rank):
     np.testing.assert_allclose(pseudo_inverse(matrix, tol), expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize(("most", "number"), [(7, 7), (6, 7), (5, 4)])
-def test_beyond_a_number_of_moves_only_eigenvalues_and_the_threshold_move(monkeypatch, fitted, most, number):
+@pytest.mark.parametrize(("most", "number"), [(6, 6), (5, 3)])
+def test_beyond_a_number_of_moves_only_eigenvalues_move(monkeypatch, fitted, most, number):
     monkeypatch.setattr("closefar.questions.likelihood.MOST_MOVES", most)
-    moves = MarginMoves(fitted.metric_, Judgements.of_signs(Z, DATA.labels))
-    assert len(moves.moves) == number
-    (_, along), *_ = moves.blocks(Z)
-    assert along.shape == (400, number)
+    moves = moves_of(fitted.fit_, fitted.metric_, Z)
+    assert (len(moves), moves.is_partial) == (number, number < 6)
+    assert along_moves(moves, Z).shape == (400, number)
+    assert len(moves_of(fitted.fit_, fitted.metric_, Z, is_complete=True)) == 6
 
 
-def test_no_margin_moves_with_a_column_that_does_not_vary():
+def test_no_margin_moves_with_a_column_that_does_not_vary(fitted):
     z = Z * [1.0, 0.0, 1.0]
-    moves = MarginMoves(cf.Metric.from_matrix(np.diag([1.0, 0.0, 1e-6]), 1.0), Judgements.of_signs(z, DATA.labels))
-    assert len(moves.moves) == 3 + 1
-    (_, along), *_ = moves.blocks(z)
-    assert np.linalg.matrix_rank(along) == along.shape[1] == 4
+    moves = moves_of(fitted.fit_, cf.Metric.from_matrix(np.diag([1.0, 0.0, 1e-6]), 1.0), z)
+    along = along_moves(moves, z)
+    assert np.linalg.matrix_rank(along) == along.shape[1] == len(moves) == 3
 
 
 @pytest.mark.parametrize("rank", [1, 3])
-def test_margins_move_with_the_origin_too(rank, rng):
+def test_margins_move_with_the_origin_too(fitted, rank, rng):
     points = rng.standard_normal((60, 3)) * [1e-2, 1.0, 1e3]
     factor, origin = rng.standard_normal((3, rank)) / np.array([1e-2, 1.0, 1e3])[:, None], np.array([0.01, -1.0, 1e3])
-    metric = cf.Metric.from_factor(factor, 2.0, origin=origin)
-    moves = MarginMoves(metric, Judgements.of_signs(points, np.tile([1.0, -1.0], 30)))
-    along = np.vstack([block for _, block in moves.blocks(points)])
-    assert along.shape == (60, {1: 4, 3: 9}[rank] + 1)
+    moves = moves_of(fitted.fit_, cf.Metric.from_factor(factor, 2.0, origin=origin), points)
+    along = along_moves(moves, points)
+    assert along.shape == (60, {1: 4, 3: 9}[rank])
     away = points - origin
-    slopes = [np.einsum("ni,nk->nik", away, away @ factor).reshape(60, -1), away @ factor @ factor.T, np.ones((60, 1))]
-    everything = np.column_stack(slopes)
+    everything = np.column_stack(
+        [np.einsum("ni,nk->nik", away, away @ factor).reshape(60, -1), away @ factor @ factor.T]
+    )
     everything /= np.linalg.norm(everything, axis=0)
-    # The derivatives in the factor, the origin and the threshold span what the moves span.
+    # The derivatives in the factor and the origin span what the moves span.
     assert np.linalg.matrix_rank(everything, tol=1e-9) == np.linalg.matrix_rank(along) == along.shape[1]
     np.testing.assert_allclose(along @ np.linalg.lstsq(along, everything, rcond=None)[0], everything, atol=1e-9)
 
@@ -275,7 +288,7 @@ def test_margins_move_with_the_origin_too(rank, rng):
 def test_variances_of_margins_are_quadratic_forms(fitted, rng):
     weights = rng.uniform(0.5, 2.0, len(Z))
     judgements = Judgements.of_signs(Z, DATA.labels, weights)
-    along = np.vstack([block for _, block in MarginMoves(fitted.metric_, judgements).blocks(Z)])
+    along = np.column_stack([along_moves(Moves.of(fitted.fit_, judgements), Z), -np.ones(len(Z))])
     margin = fitted.decision_function(Z)
     model = LabelModel.at(margin, fitted.metric_.noise, 0.0)
     expected = np.linalg.pinv((along * (weights * model.information)[:, None]).T @ along)
@@ -289,39 +302,38 @@ def test_variances_of_margins_are_quadratic_forms(fitted, rng):
 # The optimum and its sandwich
 
 
-def brute_scores(optimum):
-    """The score of each row in (packed M, tau), and its Hessian, by plain sums."""
-    features = np.column_stack([packed.form_gradients(Z @ optimum.coordinates.transform), -np.ones(len(Z))])
-    far = 1.0 / (1.0 + np.exp(-features @ optimum.parameters))
+@pytest.fixture(scope="module")
+def local(fitted):
+    """The likelihood of all symmetric M, the parameters of the fit, and the scores and Hessian there by plain sums."""
+    judgements = Judgements.of_signs(Z, DATA.labels)
+    moves = Moves.of(fitted.fit_, judgements, keeps_rank=False, is_complete=True)
+    likelihood, parameters = LabelLikelihood.of(fitted.fit_, judgements, moves)
+    features = np.column_stack([packed.form_gradients(Z @ moves.basis), -np.ones(len(Z))])
+    far = 1.0 / (1.0 + np.exp(-features @ parameters))
     scores = features * (far - (DATA.labels > 0))[:, None] / len(Z)
-    return scores, (features * (far * (1.0 - far))[:, None]).T @ features / len(Z)
+    return likelihood, parameters, scores, (features * (far * (1.0 - far))[:, None]).T @ features / len(Z)
 
 
-def test_the_optimum_is_the_fit_in_other_coordinates(fitted):
-    optimum = Optimum.of(fitted.metric_, Judgements.of_signs(Z, DATA.labels))
-    assert optimum.size == 3
-    likelihood = LabelLikelihood.of(optimum, Judgements.of_signs(Z, DATA.labels), fitted.metric_.noise, 0.0)
-    terms = likelihood.terms(optimum.parameters)
+def test_the_likelihood_is_that_of_the_fit_in_other_coordinates(fitted, local):
+    likelihood, parameters, scores, hessian = local
+    terms = likelihood.terms(parameters)
     assert likelihood.shares @ terms.loss == pytest.approx(fitted.certificate_.loss, abs=1e-10)
-    scores, hessian = brute_scores(optimum)
     np.testing.assert_allclose(scores.sum(axis=0), 0.0, atol=1e-5)
-    information = likelihood.information(optimum.parameters, likelihood.shares)
+    information = likelihood.information(parameters, likelihood.shares)
     np.testing.assert_allclose(information, hessian, rtol=1e-8, atol=1e-12)
     found = np.vstack([block for _, block in likelihood.scores(terms)])
     np.testing.assert_allclose(found, scores, rtol=1e-8, atol=1e-14)
 
 
-def test_the_sandwich_is_the_plain_formula(fitted):
-    optimum = Optimum.of(fitted.metric_, Judgements.of_signs(Z, DATA.labels))
-    scores, hessian = brute_scores(optimum)
+def test_the_sandwich_is_the_plain_formula(local):
+    likelihood, parameters, scores, hessian = local
     n = len(Z)
     expected = np.linalg.inv(hessian) @ (scores.T @ scores) @ np.linalg.inv(hessian) * n / (n - 1)
-    likelihood = LabelLikelihood.of(optimum, Judgements.of_signs(Z, DATA.labels), fitted.metric_.noise, 0.0)
-    facts = sandwich(likelihood, optimum.parameters, Dependence(None), np.ones(n), 3)
+    facts = sandwich(likelihood, parameters, Dependence(None), np.ones(n), 3)
     np.testing.assert_allclose(facts.root @ facts.root.T, expected, rtol=1e-6)
     assert facts.rank == 3
-    assert facts.threshold == pytest.approx(optimum.threshold / np.sqrt(expected[-1, -1]), rel=1e-6)
-    values, vectors = np.linalg.eigh(optimum.matrix)
+    assert facts.threshold == pytest.approx(parameters[-1] / np.sqrt(expected[-1, -1]), rel=1e-6)
+    values, vectors = np.linalg.eigh(packed.unpack(parameters[:-1], 3))
     gradient = np.append(packed.form_gradients(vectors[:, :1].T)[0], 0.0)
     assert facts.smallest == pytest.approx(values[0] / np.sqrt(gradient @ expected @ gradient), rel=1e-6)
     slope = scores.sum(axis=0)
@@ -329,10 +341,8 @@ def test_the_sandwich_is_the_plain_formula(fitted):
 
 
 @pytest.mark.parametrize("kind", ["groups", "points"])
-def test_dependent_scores_are_summed_by_brute_force(fitted, kind, rng):
-    optimum = Optimum.of(fitted.metric_, Judgements.of_signs(Z, DATA.labels))
-    scores, _ = brute_scores(optimum)
-    likelihood = LabelLikelihood.of(optimum, Judgements.of_signs(Z, DATA.labels), fitted.metric_.noise, 0.0)
+def test_dependent_scores_are_summed_by_brute_force(local, kind, rng):
+    likelihood, parameters, scores, _ = local
     n = len(Z)
     ids = rng.integers(0, 50, n) if kind == "groups" else rng.integers(0, 60, (n, 2))
     ids[0] = ids[1] if kind == "groups" else [3, 3]  # a pair of one point with itself
@@ -344,7 +354,7 @@ def test_dependent_scores_are_summed_by_brute_force(fitted, kind, rng):
     values, vectors = np.linalg.eigh(total)
     total = (vectors * np.maximum(values, 0.0)) @ vectors.T
     n_units = len(np.unique(ids))
-    found = Dependence(ids).spread(likelihood, likelihood.terms(optimum.parameters), np.ones(n))
+    found = Dependence(ids).spread(likelihood, likelihood.terms(parameters), np.ones(n))
     np.testing.assert_allclose(found, total * n_units / (n_units - 1), rtol=1e-8, atol=1e-12)
 
 

@@ -12,6 +12,7 @@ from closefar.rows import (
     Differences,
     RowSource,
     StreamedRows,
+    Trait,
     blocks,
     factor_in_rows,
     find_coordinates,
@@ -20,6 +21,7 @@ from closefar.rows import (
     unit_free,
 )
 from closefar.rows.blocks import features_of
+from row_functions import Pull
 
 N, D, K = 1500, 5, 3
 RNG = np.random.default_rng(0)
@@ -63,7 +65,7 @@ class Operator(RowSource):
         super().__init__(*z.shape)
         self.z = z
 
-    def quadratic_forms(self, matrix):
+    def forms(self, matrix):
         return np.sum((self.z @ matrix) * self.z, axis=1)
 
     def outer(self, coefficients):
@@ -157,10 +159,10 @@ def test_projected_rows(blocked):
     assert type(blocked.projected(FACTOR)) is np.ndarray
 
 
-def test_squared_distances_and_quadratic_forms(rows):
+def test_squared_distances_and_forms(rows):
     close(rows.squared_distances(FACTOR), np.sum((Z @ FACTOR) ** 2, axis=1))
     close(rows.squared_distances(np.empty((D, 0))), np.zeros(N))
-    close(rows.quadratic_forms(STEP), np.sum((Z @ STEP) * Z, axis=1))
+    close(rows.forms(STEP), np.sum((Z @ STEP) * Z, axis=1))
 
 
 def test_outer_sums(rows):
@@ -192,14 +194,38 @@ def test_sum_of_squares(rows, n_borders):
 
 
 def test_a_sweep_evaluates_and_sums(rows):
-    class Terms:
-        def __init__(self, squared, coefficients):
-            self.margin_gradient, self.squared = coefficients * squared, squared
-
-    parts, gradient = rows.sweep(STEP, Terms, handle(rows, C))
+    found, gradient = rows.sweep(Pull(), STEP, handle(rows, C))
     squared = np.sum((Z @ STEP) * Z, axis=1)
-    close(rows.join([part.squared for part in parts]), squared)
+    close(found.sums, [C @ squared, N], rtol=1e-10)
+    assert found.least == pytest.approx(squared.min(), rel=1e-10)
+    close(rows.gather(found.arrays[0]), squared)
     close(gradient, (Z * (C * squared)[:, None]).T @ Z)
+    assert found.pull is None  # it is summed, and takes as much memory as a column of the rows
+
+
+def test_a_function_of_known_numbers_is_called_with_each_part_of_them(rows):
+    found = rows.each(Pull(), handle(rows, SHIFT), handle(rows, C))
+    close(found.sums, [C @ SHIFT, N], rtol=1e-10)
+    assert found.least == SHIFT.min()
+    close(rows.gather(found.pull), C * SHIFT)
+    close(rows.gather(found.arrays[0]), SHIFT, rtol=0.0)
+
+
+def test_projections_stand_for_a_factor(rows):
+    """They are k numbers for each row or, of rows that know their operator alone, the factor."""
+    other = np.random.default_rng(1).standard_normal((D, K))
+    left, right = rows.forward(FACTOR), rows.forward(other)
+    close(rows.gather(rows.inner(left, right)), np.sum((Z @ FACTOR) * (Z @ other), axis=1))
+    close(rows.gather(rows.inner(left, left)), np.sum((Z @ FACTOR) ** 2, axis=1))
+    close(rows.backward(left, handle(rows, C)), (Z * C[:, None]).T @ (Z @ FACTOR))
+    assert rows.projected_bytes == (8 * N if Trait.PROJECTIONS in rows.traits else 0)
+
+
+def test_sums_by_group(rows):
+    groups = np.arange(N) % 4  # the last of which is in no group
+    found = rows.grouped_outers(handle(rows, C), handle(rows, groups.astype(float)), 3)
+    outer = [(Z * np.where(groups == group, C, 0.0)[:, None]).T @ Z for group in range(3)]
+    close(found, np.array([packed.pack(each) for each in outer]))
 
 
 def test_row_arrays(rows):
@@ -212,6 +238,8 @@ def test_row_arrays(rows):
     close(rows.pick(array, indices), C[indices], rtol=0.0)
     close(rows.gather(rows.product(array, handle(rows, SHIFT))), C * SHIFT)
     assert rows.dot(array, handle(rows, SHIFT)) == pytest.approx(C @ SHIFT, rel=1e-10)
+    np.testing.assert_array_equal(rows.find(lambda values: values > 1.0, array), np.flatnonzero(C > 1.0))
+    np.testing.assert_array_equal(rows.gather(rows.row_numbers()), np.arange(N))
     sums = rows.parts(lambda left, right: float(sum(np.asarray(left) * np.asarray(right))), array, handle(rows, SHIFT))
     assert sum(sums) == pytest.approx(C @ SHIFT, rel=1e-10)
 
@@ -220,6 +248,9 @@ def test_taken_rows(rows):
     indices = np.flatnonzero(np.arange(N) % 7 == 3)
     taken = rows.take_rows(indices)
     assert (taken.n_rows, taken.n_columns) == (len(indices), D)
+    again, (picked,) = rows.take(indices, handle(rows, C))
+    close(again.forms(STEP), taken.forms(STEP), rtol=0.0)
+    close(picked, C[indices], rtol=0.0)
     close(taken.squared_distances(FACTOR), np.sum((Z[indices] @ FACTOR) ** 2, axis=1))
 
 

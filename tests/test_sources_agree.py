@@ -1,4 +1,4 @@
-"""Whatever form the same pairs have (arrays, files, index pairs, a cluster, the command line), the fit is the same."""
+"""Whatever file the same pairs are in, here, on a cluster or for the command line, the fit is the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 import closefar as cf
 from closefar.rows import streamed
-from closefar.tables import chunks
+from closefar.tables import large_files
+from closefar.tables import opened as opened_pairs
 from paper_estimator import PAPER
 
 pa = pytest.importorskip("pyarrow")
@@ -59,15 +60,6 @@ def _table(data: Any, *, sides: bool) -> Any:
     return pa.table({**columns, "label": labels})
 
 
-def _arrays(data: Any, folder: Path) -> Any:
-    return data[0][data[1]]
-
-
-def _mapped(data: Any, folder: Path) -> Any:
-    np.save(folder / "mapped.npy", data[0][data[1]])
-    return np.load(folder / "mapped.npy", mmap_mode="r")
-
-
 def _npy(order: str, *, pairs: bool) -> Callable[..., Any]:
     def form(data: Any, folder: Path) -> Any:
         array = data[0][data[1]] if pairs else _differences(data)
@@ -106,10 +98,6 @@ def _csv(name: str, separator: str, *, sides: bool) -> Callable[..., Any]:
     return form
 
 
-def _tuples(data: Any, folder: Path) -> Any:
-    return cf.Tuples(data[0], data[1])
-
-
 def _index_in_file(data: Any, folder: Path) -> Any:
     points, index, labels = data
     pq.write_table(pa.table({"left": index[:, 0], "right": index[:, 1], "label": labels}), folder / "index.parquet")
@@ -131,18 +119,10 @@ def _ids_in_files(data: Any, folder: Path) -> Any:
     return cf.open_pairs(folder / "pairs.parquet", points=folder / "points.parquet")
 
 
-def _dask_array(data: Any, folder: Path) -> Any:
-    return da.from_array(data[0][data[1]], chunks=(400, 1, 2))
-
-
 def _dask_frame(data: Any, folder: Path) -> Any:
     import pandas as pd
 
     return dd.from_pandas(pd.DataFrame(_differences(data), columns=NAMES), npartitions=4)
-
-
-def _dask_index(data: Any, folder: Path) -> Any:
-    return cf.Tuples(data[0], da.from_array(data[1], chunks=400))
 
 
 def _on_cluster(form: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,31 +137,7 @@ def _on_cluster(form: Callable[..., Any]) -> Callable[..., Any]:
     return opened
 
 
-def _in_library(name: str, device: str | None = None) -> Callable[..., Any]:
-    def form(data: Any, folder: Path) -> Any:
-        return _library(name, device).asarray(data[0][data[1]], device=device)
-
-    return form
-
-
-def _library(name: str, device: str | None) -> Any:
-    xp = pytest.importorskip(name, reason=f"{name} is not installed: run pip install -e '.[test-torch]'")
-    if device == "cuda" and not xp.cuda.is_available():
-        pytest.skip("needs a CUDA GPU, and torch with CUDA")
-    return xp
-
-
-def _index_in_torch(device: str) -> Callable[..., Any]:
-    def form(data: Any, folder: Path) -> Any:
-        torch = _library("torch", device)
-        return cf.Tuples(torch.asarray(data[0], device=device), torch.asarray(data[1]))
-
-    return form
-
-
 FORMS: dict[str, Callable[..., Any]] = {
-    "arrays": _arrays,
-    "memory map": _mapped,
     "npy of differences": _npy("C", pairs=False),
     "npy of differences by column": _npy("F", pairs=False),
     "npy of pairs": _npy("C", pairs=True),
@@ -192,21 +148,13 @@ FORMS: dict[str, Callable[..., Any]] = {
     "CSV of differences": _csv("z.csv", ",", sides=False),
     "CSV of two sides, compressed": _csv("z.csv.gz", ",", sides=True),
     "TSV": _csv("z.tsv", "\t", sides=True),
-    "index pairs": _tuples,
     "index pairs in Parquet": _index_in_file,
     "index pairs in npy": _index_array,
     "id pairs in Parquet": _ids_in_files,
-    "dask array": _dask_array,
     "dask frame": _dask_frame,
-    "dask index pairs": _dask_index,
     "Parquet of differences on a cluster": _on_cluster(_parquet(sides=False)),
     "Parquet folder on a cluster": _on_cluster(_folder),
     "index pairs in Parquet on a cluster": _on_cluster(_index_in_file),
-    "array-api-strict": _in_library("array_api_strict"),
-    "torch on the CPU": _in_library("torch"),
-    "torch on a GPU": _in_library("torch", "cuda"),
-    "index pairs in torch": _index_in_torch("cpu"),
-    "index pairs in torch on a GPU": _index_in_torch("cuda"),
 }
 
 
@@ -236,8 +184,8 @@ def test_every_form_gives_the_same_fit(form, is_held, data, reference, tmp_path,
 def _check_form(form, is_held, data, reference, tmp_path, monkeypatch):
     if not is_held:
         monkeypatch.setattr(streamed, "HELD_FILE_BYTES", 0)
-        monkeypatch.setattr(chunks, "CHUNK_BYTES", 0)
-        monkeypatch.setattr(chunks, "_FEWEST_ROWS", 300)
+        monkeypatch.setattr(opened_pairs, "CHUNK_BYTES", 0)
+        monkeypatch.setattr(opened_pairs, "_FEWEST_ROWS", 300)
     points, index, labels = data
     pairs = FORMS[form](data, tmp_path)
     has_own_labels = getattr(pairs, "labels", None) is not None or hasattr(pairs, "has_labels")
@@ -257,7 +205,7 @@ def test_the_command_line_gives_the_same_fit(form, is_large, data, reference, tm
     from closefar.cli.app import app
 
     if is_large:
-        monkeypatch.setattr(chunks, "MOST_BYTES", 0)
+        monkeypatch.setattr(large_files, "MOST_BYTES", 0)
         monkeypatch.setattr(streamed, "HELD_FILE_BYTES", 0)
     FORMS[form](data, tmp_path)
     file = tmp_path / {"Parquet folder": "parts", "Parquet of two sides": "z.parquet"}.get(form, "z.csv.gz")

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 import closefar as cf
 from closefar import packed
-from closefar.judgements import Judgements, Kind
+from closefar.judgements import Judgements
 from closefar.questions import intervals as standard_errors
 from closefar.questions.dependence import Dependence
 from closefar.questions.intervals import (
@@ -19,16 +19,12 @@ from closefar.questions.intervals import (
     Observed,
     ParameterEllipsoid,
     Sandwich,
-    Spread,
     _is_singular,
     _vanishes,
-    boundary_of,
-    find_flaws,
     jackknife,
     sandwich,
-    state,
 )
-from closefar.questions.likelihood import LabelLikelihood, Optimum
+from closefar.questions.likelihood import LabelLikelihood, Moves
 from closefar.questions.summary import describe_fit
 from paper_estimator import PAPER
 
@@ -45,30 +41,30 @@ def learner():
     return cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(Z, LABELS)
 
 
+def likelihood_of(fit, z=Z, labels=LABELS):
+    """The likelihood of all symmetric M, and the parameters of a fit."""
+    judgements = Judgements.of_signs(z, labels)
+    moves = Moves.of(fit, judgements, keeps_rank=False, is_complete=True)
+    return LabelLikelihood.of(fit, judgements, moves)
+
+
 @pytest.fixture(scope="module")
-def optimum(learner):
-    return Optimum.of(learner.metric_, Judgements.of_signs(Z, LABELS))
+def local(learner):
+    return likelihood_of(learner.fit_)
 
 
-def likelihood_of(optimum, flip_rate=0.0):
-    noise, n_rates = cf.noise.get_noise("logistic"), int(flip_rate is None)
-    return LabelLikelihood.of(optimum, Judgements.of_signs(Z, LABELS), noise, flip_rate, n_rates)
+def spread_of(likelihood, parameters, groups, repeats):
+    return Dependence(groups).spread(likelihood, likelihood.terms(parameters), repeats)
 
 
-def spread_of(optimum, groups, repeats):
-    likelihood = likelihood_of(optimum)
-    return Dependence(groups).spread(likelihood, likelihood.terms(optimum.parameters), repeats)
+def facts_of(likelihood, parameters, repeats, rank):
+    return sandwich(likelihood, parameters, Dependence(None), repeats, rank)
 
 
-def facts_of(optimum, repeats, rank):
-    return sandwich(likelihood_of(optimum), optimum.parameters, Dependence(None), repeats, rank)
-
-
-def scores_and_hessian(optimum):
+def scores_and_hessian(likelihood, parameters):
     """Of the mean loss in (packed M, tau), by plain sums."""
-    rows = Z @ optimum.coordinates.transform
-    features = np.column_stack([packed.form_gradients(rows), -np.ones(N)])
-    far = 1.0 / (1.0 + np.exp(-features @ optimum.parameters))
+    features = np.column_stack([packed.form_gradients(Z @ likelihood.moves.basis), -np.ones(N)])
+    far = 1.0 / (1.0 + np.exp(-features @ parameters))
     scores = features * (far - (LABELS > 0))[:, None] / N
     return scores, (features * (far * (1.0 - far))[:, None]).T @ features / N
 
@@ -86,27 +82,28 @@ def test_units_are_the_different_ids(groups, n_units, by_points):
 
 
 @pytest.mark.parametrize("repeats", [np.full(N, 0.5), np.full(N, 2.0 / N), np.full(N, 1.5 / N)])
-def test_spread_of_independent_rows(optimum, repeats):
+def test_spread_of_independent_rows(local, repeats):
     """Each of r repeats has 1 / r of the score, so their squares sum to score^2 / r; then n / (n - 1)."""
-    scores, _ = scores_and_hessian(optimum)
+    scores, _ = scores_and_hessian(*local)
     n = repeats.sum()
-    found = spread_of(optimum, None, repeats)
+    found = spread_of(*local, None, repeats)
     np.testing.assert_allclose(found, (scores / repeats[:, None]).T @ scores * n / (n - 1.0), rtol=1e-8, atol=1e-12)
 
 
-def test_two_groups_and_pairs_of_points_with_themselves(optimum):
-    scores, _ = scores_and_hessian(optimum)
+def test_two_groups_and_pairs_of_points_with_themselves(local):
+    scores, _ = scores_and_hessian(*local)
     ids = np.arange(N) % 2
     sums = np.array([scores[ids == unit].sum(axis=0) for unit in (0, 1)])
     for groups in (ids, np.column_stack([ids, ids])):
-        found = spread_of(optimum, groups, np.ones(N))
+        found = spread_of(*local, groups, np.ones(N))
         np.testing.assert_allclose(found, 2.0 * sums.T @ sums, rtol=1e-8, atol=1e-12)
 
 
-def test_a_single_observation_or_group_says_nothing_of_the_spread(optimum):
-    away = dataclasses.replace(optimum, thresholds=optimum.thresholds + 1.0)
-    one = spread_of(away, None, np.full(N, 1.0 / N))
-    group = spread_of(away, np.zeros(N), np.ones(N))
+def test_a_single_observation_or_group_says_nothing_of_the_spread(local):
+    likelihood, parameters = local
+    away = parameters + np.array([0.0, 0.0, 0.0, 1.0])
+    one = spread_of(likelihood, away, None, np.full(N, 1.0 / N))
+    group = spread_of(likelihood, away, np.zeros(N), np.ones(N))
     for spread in (one, group):
         assert 1e6 < np.trace(spread) < np.inf
 
@@ -114,42 +111,42 @@ def test_a_single_observation_or_group_says_nothing_of_the_spread(optimum):
 # The sandwich
 
 
-def test_facts_of_an_optimum(optimum):
-    scores, hessian = scores_and_hessian(optimum)
-    inverse = np.linalg.inv(hessian)
+def test_facts_of_an_optimum(local):
+    scores, hessian = scores_and_hessian(*local)
+    inverse, parameters = np.linalg.inv(hessian), local[1]
     repeats = np.full(N, 2.0)
     covariance = inverse @ (scores.T @ scores) @ inverse / 2.0 * (2 * N) / (2 * N - 1)
-    facts = facts_of(optimum, repeats, 2)
+    facts = facts_of(*local, repeats, 2)
     np.testing.assert_allclose(facts.root @ facts.root.T, covariance, rtol=1e-6)
-    values, vectors = np.linalg.eigh(optimum.matrix)
+    values, vectors = np.linalg.eigh(packed.unpack(parameters[:3], 2))
     slope = np.append(packed.form_gradients(vectors[:, :1].T)[0], 0.0)
     assert facts.rank == 2
     assert facts.smallest == pytest.approx(values[0] / np.sqrt(slope @ covariance @ slope), rel=1e-6)
-    assert facts.threshold == pytest.approx(optimum.threshold / np.sqrt(covariance[-1, -1]), rel=1e-6)
+    assert facts.threshold == pytest.approx(parameters[3] / np.sqrt(covariance[-1, -1]), rel=1e-6)
     assert facts.distance < 1e-3
 
 
-def test_distance_from_the_optimum_is_that_of_a_newton_step(optimum):
-    away = dataclasses.replace(optimum, factor=1.2 * optimum.factor)
-    scores, hessian = scores_and_hessian(away)
+def test_distance_from_the_optimum_is_that_of_a_newton_step(local):
+    likelihood, parameters = local
+    away = parameters * [1.44, 1.44, 1.44, 1.0]
+    scores, hessian = scores_and_hessian(likelihood, away)
     step = np.linalg.solve(hessian, scores.sum(axis=0))
     expected = np.sqrt(3.0 * N * step @ hessian @ step)
-    assert facts_of(away, np.full(N, 3.0), 2).distance == pytest.approx(expected, rel=1e-6)
+    assert facts_of(likelihood, away, np.full(N, 3.0), 2).distance == pytest.approx(expected, rel=1e-6)
 
 
 def test_distance_under_a_fixed_rank_is_along_the_moves_that_keep_it():
     """A fit of rank 1 is optimal among those, though every matrix of rank 2 nearby is better."""
     told = cf.LinearMetricLearner(rank=1, tol=1e-12, **PAPER).fit(Z, LABELS)
-    optimum = Optimum.of(told.metric_, Judgements.of_signs(Z, LABELS))
-    known = facts_of(optimum, np.ones(N), 1)
+    local = likelihood_of(told.fit_)
+    known = facts_of(*local, np.ones(N), 1)
     assert known.rank == 1
     assert known.distance < 0.01
-    direction = optimum.factor[:, 0] / np.linalg.norm(optimum.factor)
-    error = np.linalg.norm(packed.form_gradients(direction[None]) @ known.root[:-1])
-    assert known.smallest == pytest.approx(np.sum(optimum.factor**2) / error, rel=1e-6)
-    free = facts_of(optimum, np.ones(N), 2)
-    _, hessian = scores_and_hessian(optimum)
-    spread = spread_of(optimum, None, np.ones(N))
+    # M is diagonal in the coordinates of the likelihood, with its only eigenvalue first.
+    assert known.smallest == pytest.approx(local[1][0] / np.linalg.norm(known.root[0]), rel=1e-6)
+    free = facts_of(*local, np.ones(N), 2)
+    _, hessian = scores_and_hessian(*local)
+    spread = spread_of(*local, None, np.ones(N))
     inverse = np.linalg.inv(hessian)
     np.testing.assert_allclose(free.root @ free.root.T, inverse @ spread @ inverse, rtol=1e-6)
     assert free.smallest == pytest.approx(0.0, abs=1e-6)
@@ -157,14 +154,12 @@ def test_distance_under_a_fixed_rank_is_along_the_moves_that_keep_it():
 
 @pytest.mark.parametrize(("ratio", "rank"), [(1e-7, 2), (1e-9, 1), (0.0, 1)])
 @pytest.mark.parametrize("size", [1e-2, 1e3])
-def test_rank_counts_eigenvalues_beside_the_largest(optimum, ratio, rank, size):
-    changed = dataclasses.replace(optimum, factor=np.diag(np.sqrt([size, size * ratio])), thresholds=np.array([size]))
-    assert facts_of(changed, np.ones(N), 2).rank == rank
+def test_rank_counts_eigenvalues_beside_the_largest(local, ratio, rank, size):
+    assert facts_of(local[0], np.array([size, 0.0, size * ratio, size]), np.ones(N), 2).rank == rank
 
 
-def test_nothing_learned_has_rank_zero(optimum):
-    nothing = dataclasses.replace(optimum, factor=np.zeros((2, 0)))
-    assert facts_of(nothing, np.ones(N), 2).rank == 0
+def test_nothing_learned_has_rank_zero(local):
+    assert facts_of(local[0], local[1] * [0.0, 0.0, 0.0, 1.0], np.ones(N), 2).rank == 0
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
@@ -175,14 +170,12 @@ def test_information_is_singular_where_moves_cannot_be_told_apart(scale):
     assert _is_singular(np.diag([scale, 0.0]))
 
 
-def test_an_entry_that_only_the_rank_determines_has_no_error_where_the_rank_is_free():
+def test_an_entry_that_only_the_rank_determines_has_no_error_where_the_rank_is_free(learner):
     """Along single columns no pair shows m12; with M = diag(m, 0) of rank 1 it must stay 0."""
     z = np.where(np.arange(N)[:, None] % 2 == [0, 1], Z, 0.0)
     labels = np.where((np.arange(N) % 2 == 0) & (LABELS > 0), 1, -1)
-    optimum = Optimum.of(cf.Metric([[1.0], [0.0]], 1.0), Judgements.of_signs(z, labels))
-    judgements = Judgements.of_signs(z, labels)
-    likelihood = LabelLikelihood.of(optimum, judgements, cf.noise.get_noise("logistic"), 0.0)
-    known, free = (sandwich(likelihood, optimum.parameters, Dependence(None), np.ones(N), rank) for rank in (1, 2))
+    local = likelihood_of(dataclasses.replace(learner.fit_, metric=cf.Metric([[1.0], [0.0]], 1.0)), z, labels)
+    known, free = (facts_of(*local, np.ones(N), rank) for rank in (1, 2))
     assert known.root is not None
     assert (free.root, free.rank, free.distance) == (None, 1, np.inf)
 
@@ -197,11 +190,12 @@ def test_a_move_is_open_where_scores_do_not_vary():
             assert _vanishes(units @ information @ units, units @ spread @ units) == is_open
 
 
-@pytest.mark.parametrize("flip_rate", [0.0, 0.1, None])
-def test_derivatives_of_the_likelihood_by_finite_differences(optimum, flip_rate):
-    likelihood = likelihood_of(optimum, flip_rate)
-    start = optimum.parameters if flip_rate is not None else np.append(optimum.parameters, 0.1)
-    shares = likelihood.shares
+@pytest.mark.parametrize(
+    ("known", "estimated"), [((0.0,), ()), ((0.1,), ()), ((0.1, 0.2), ()), ((), (0.1,)), ((), (0.1, 0.2))], ids=str
+)
+def test_derivatives_of_the_likelihood_by_finite_differences(local, known, estimated):
+    likelihood = dataclasses.replace(local[0], rates=known, n_rates=len(estimated))
+    start, shares = np.append(local[1], estimated), likelihood.shares
 
     def gradient(parameters):
         return likelihood.gradient(likelihood.terms(parameters), parameters, shares)
@@ -223,10 +217,16 @@ METRIC = cf.Metric.from_matrix(TRANSFORM @ np.diag([1.0, 0.25]) @ TRANSFORM.T, 0
 ROOT = 0.1 * RNG.standard_normal((4, 3))
 
 
-def around(*roots, quantile=2.0, transform=TRANSFORM, shift=0.0):
+def around(*roots, metric=METRIC, quantile=2.0, transform=TRANSFORM, shift=0.0):
     """Intervals of so many standard errors around the estimate, or around a point that is shifted from it."""
-    shifts = np.broadcast_to(shift, (len(roots), 4))
-    return Spread(tuple(ParameterEllipsoid(*each, quantile) for each in zip(shifts, roots, strict=True)), transform)
+    shifts = np.broadcast_to(shift, (len(roots), len(roots[0])))
+    reaches = tuple(ParameterEllipsoid(*each, quantile) for each in zip(shifts, roots, strict=True))
+    return confidence_of(reaches, metric, transform)
+
+
+def confidence_of(reaches, metric, transform):
+    moves = Moves.within(transform, np.arange(transform.shape[1], 0, -1.0))
+    return Confidence("sandwich", True, (), "", 0.95, metric, reaches, moves)
 
 
 def by_moving(function):
@@ -241,24 +241,23 @@ def by_moving(function):
 def test_standard_errors_are_the_lengths_of_moves(rng):
     spread, z = around(ROOT), rng.standard_normal((4, 3))
     form = np.einsum("ij,jk,ik->i", z, METRIC.matrix, z)
-    margin = spread.squared_distances(z, form - 0.5, slope=-1.0)
-    np.testing.assert_allclose(
-        margin.standard_error, by_moving(lambda m, t: np.einsum("ij,jk,ik->i", z, m, z) - t), rtol=1e-10
-    )
-    np.testing.assert_allclose(margin.low, form - 0.5 - 2.0 * margin.standard_error)
-    np.testing.assert_allclose(margin.high, form - 0.5 + 2.0 * margin.standard_error)
-    matrix = spread.matrix(METRIC)
+    squared = spread.squared_distance(z)
+    error = by_moving(lambda m, t: np.einsum("ij,jk,ik->i", z, m, z))
+    np.testing.assert_allclose(squared.standard_error, error, rtol=1e-10)
+    np.testing.assert_allclose(squared.low, np.maximum(form - 2.0 * error, 0.0))
+    np.testing.assert_allclose(squared.high, form + 2.0 * error)
+    matrix = spread.matrix
     np.testing.assert_allclose(matrix.standard_error.ravel(), by_moving(lambda m, t: m), rtol=1e-10)
     np.testing.assert_allclose(matrix.high, METRIC.matrix + 2.0 * matrix.standard_error)
     vectors = np.linalg.eigh(METRIC.matrix)[1][:, ::-1]
     expected = by_moving(lambda m, t: np.diag(vectors.T @ m @ vectors))
-    np.testing.assert_allclose(spread.eigenvalues(METRIC).standard_error, expected, rtol=1e-8, atol=1e-12)
-    assert spread.thresholds(METRIC).standard_error[0] == pytest.approx(by_moving(lambda m, t: t)[0])
+    np.testing.assert_allclose(spread.eigenvalues.standard_error, expected, rtol=1e-8, atol=1e-12)
+    assert spread.thresholds.standard_error[0] == pytest.approx(by_moving(lambda m, t: t)[0])
 
 
 def test_ends_that_cannot_be_negative_stop_at_zero():
     wide = around(100.0 * ROOT)
-    matrix, eigenvalues, threshold = wide.matrix(METRIC), wide.eigenvalues(METRIC), wide.thresholds(METRIC)
+    matrix, eigenvalues, threshold = wide.matrix, wide.eigenvalues, wide.thresholds
     assert np.all(np.diag(matrix.low) == 0)
     off = ~np.eye(3, dtype=bool)
     np.testing.assert_allclose(matrix.low[off], (METRIC.matrix - 2.0 * matrix.standard_error)[off])
@@ -267,52 +266,45 @@ def test_ends_that_cannot_be_negative_stop_at_zero():
     assert threshold.low == 0
     assert threshold.high == pytest.approx(0.5 + 2.0 * threshold.standard_error)
     narrow = around(1e-6 * ROOT)
-    np.testing.assert_allclose(narrow.matrix(METRIC).low, METRIC.matrix, rtol=0.01)
-    assert narrow.thresholds(METRIC).low[0] == pytest.approx(0.5, rel=0.01)
-    assert narrow.thresholds(METRIC).high[0] == pytest.approx(0.5, rel=0.01)
+    np.testing.assert_allclose(narrow.matrix.low, METRIC.matrix, rtol=0.01)
+    assert narrow.thresholds.low[0] == pytest.approx(0.5, rel=0.01)
+    assert narrow.thresholds.high[0] == pytest.approx(0.5, rel=0.01)
 
 
-def test_errors_of_directions_are_those_of_finite_differences():
+def test_errors_of_eigenvalues_are_those_of_finite_differences():
     rng = np.random.default_rng(5)
     half = rng.standard_normal((3, 3))
     matrix, step = half @ half.T, 1e-6
+    metric = cf.Metric.from_matrix(matrix, 1.0)
     for entry in range(6):
         along = np.eye(7)[:, [entry]]
         moved = packed.unpack(packed.pack(matrix) + step * along[:6, 0], 3)
         values = [np.linalg.eigvalsh(each)[::-1] for each in (matrix, moved)]
-        found = Spread((ParameterEllipsoid(np.zeros(7), along, 1.0),), np.eye(3)).directions(matrix)
+        found = around(along, metric=metric, quantile=1.0, transform=np.eye(3)).eigenvalues
         np.testing.assert_allclose(found.estimate, values[0], rtol=1e-10)
         np.testing.assert_allclose(found.standard_error, np.abs(values[1] - values[0]) / step, rtol=1e-4, atol=1e-6)
 
 
 def test_the_largest_of_several_errors_counts_for_each_number():
     matrix = np.diag([1.0, 0.0, 0.0, 0.0]), np.diag([0.0, 0.0, 0.0, 1.0])
-    both = around(*matrix, quantile=1.0, transform=np.eye(2))
     unit = cf.Metric.from_matrix(np.eye(2), 1.0)
-    np.testing.assert_allclose(both.matrix(unit).standard_error, [[1.0, 0.0], [0.0, 0.0]])
-    assert both.thresholds(unit).standard_error[0] == 1.0
-    nothing = Spread((), np.eye(2))
-    assert np.all(nothing.matrix(unit).standard_error == np.inf)
-    assert nothing.thresholds(unit).high == np.inf
+    both = around(*matrix, metric=unit, quantile=1.0, transform=np.eye(2))
+    np.testing.assert_allclose(both.matrix.standard_error, [[1.0, 0.0], [0.0, 0.0]])
+    assert both.thresholds.standard_error[0] == 1.0
+    nothing = confidence_of((), unit, np.eye(2))
+    assert np.all(nothing.matrix.standard_error == np.inf)
+    assert nothing.thresholds.high == np.inf
 
 
 def test_a_metric_of_nothing_has_the_eigenvalues_of_the_columns():
-    spread = around(np.diag([3.0, 5.0, 7.0, 1.0]), quantile=1.0, transform=np.eye(2))
-    zero = spread.eigenvalues(cf.Metric.from_factor(np.zeros((2, 0)), 1.0))
+    metric = cf.Metric.from_factor(np.zeros((2, 0)), 1.0)
+    zero = around(np.diag([3.0, 5.0, 7.0, 1.0]), metric=metric, quantile=1.0, transform=np.eye(2)).eigenvalues
     np.testing.assert_allclose(zero.standard_error, [3.0, 7.0])
     np.testing.assert_array_equal(zero.estimate, 0.0)
 
 
-def certain(spread, metric=METRIC):
-    directions = spread.directions(np.eye(spread.transform.shape[1]))
-    thresholds = spread.thresholds(metric)
-    parts = directions, spread.matrix(metric), spread.eigenvalues(metric), spread.relative_matrix(metric)
-    of_tau = None, thresholds
-    return Confidence("sandwich", True, (), "", 0.95, metric, *of_tau, *parts, spread.flip_rate(metric), spread)
-
-
 def test_distances_and_probabilities_follow_from_forms():
-    intervals, z = certain(around(ROOT, quantile=1.5)), np.array([[3.0, -1.0, 2.0], [0.0, 0.0, 0.0]])
+    intervals, z = around(ROOT, quantile=1.5), np.array([[3.0, -1.0, 2.0], [0.0, 0.0, 0.0]])
     squared, distance, far = intervals.squared_distance(z), intervals.distance(z), intervals.probability_far(z)
     error = by_moving(lambda m, t: z[0] @ m @ z[0])[0]
     form = z[0] @ METRIC.matrix @ z[0]
@@ -330,28 +322,31 @@ def test_distances_and_probabilities_follow_from_forms():
 
 def test_a_distance_of_zero_that_could_be_larger_has_no_error_of_its_own():
     flat = cf.Metric.from_matrix(np.diag([1.0, 0.0]), 1.0)
-    distance = certain(around(np.eye(4), transform=np.eye(2)), flat).distance([0.0, 1.0])
+    distance = around(np.eye(4), metric=flat, transform=np.eye(2)).distance([0.0, 1.0])
     assert (distance.estimate, distance.standard_error, distance.low) == (0.0, np.inf, 0.0)
     assert distance.high == pytest.approx(np.sqrt(2.0))
 
 
 def test_results_cannot_be_changed_and_are_compared_as_objects():
-    intervals = certain(around(ROOT, quantile=1.5))
-    for result, name in [
-        (intervals, "level"),
-        (intervals.matrix, "low"),
-        (intervals._spread, "reaches"),
-        (INTERIOR, "rank"),
-    ]:
+    intervals = around(ROOT, quantile=1.5)
+    for result, name in [(intervals, "level"), (intervals.matrix, "low"), (INTERIOR, "rank")]:
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(result, name, 0)
-    for result in (intervals, intervals.matrix, intervals._spread):
+    for result in (intervals, intervals.matrix):
         assert result != dataclasses.replace(result)
         assert result in {result}
-    assert "_spread" not in repr(intervals)
+    assert "_reaches" not in repr(intervals)
 
 
 # The verdict
+
+
+def observed(learner, groups=None, weights=None):
+    return Observed.of(learner.fit_, Judgements.of_signs(Z, LABELS, weights), groups)
+
+
+def evidence_of(sample, uncertain=400.0, n_parameters=4, **change):
+    return Evidence(sample, dataclasses.replace(INTERIOR, **change), uncertain, n_parameters)
 
 
 @pytest.mark.parametrize(
@@ -367,27 +362,21 @@ def test_results_cannot_be_changed_and_are_compared_as_objects():
     ],
     ids=str,
 )
-def test_an_interior_optimum_is_three_standard_errors_from_the_boundary(change, reason):
-    assert boundary_of(dataclasses.replace(INTERIOR, **change), 2) == reason
-
-
-def observed(learner, groups=None, weights=None):
-    return Observed.of(learner.fit_, Judgements.of_signs(Z, LABELS, weights), groups)
+def test_an_interior_optimum_is_three_standard_errors_from_the_boundary(learner, change, reason):
+    assert evidence_of(observed(learner), **change).boundary == reason
 
 
 def test_flaws_begin_where_the_rules_end(learner):
     fit = learner.fit_
 
-    def flaws(groups=None, fit=fit, uncertain=400.0, method="jackknife", keeps_rank=False, **change):
-        sample = dataclasses.replace(observed(learner, groups), fit=fit)
-        evidence = Evidence(fit.kind, uncertain, n_parameters=4, n_observations=float(N))
-        changed = dataclasses.replace(INTERIOR, **change)
-        return " ".join(find_flaws(sample, changed, evidence, method, keeps_rank=keeps_rank))
+    def flaws(groups=None, fit=fit, largest_rank=2, method="jackknife", **change):
+        sample = dataclasses.replace(observed(learner, groups), fit=fit, largest_rank=largest_rank)
+        return " ".join(evidence_of(sample, **change).flaws(method))
 
     assert flaws() == flaws(distance=1.0) == flaws(groups=np.arange(N) % 30) == ""
-    assert flaws(distance=0.1, keeps_rank=True) == ""
+    assert flaws(distance=0.1, largest_rank=1) == ""
     assert "The fit is 1.1 standard errors from the optimum" in flaws(distance=1.1)
-    assert "The fit is 0.11 standard errors from the optimum" in flaws(distance=0.11, keeps_rank=True)
+    assert "The fit is 0.11 standard errors from the optimum" in flaws(distance=0.11, largest_rank=1)
     assert "standard errors from the optimum" in flaws(distance=np.nan)
     assert flaws(groups=np.arange(N) % 29) == "Intervals need at least 30 groups; got 29. Add more groups."
     assert "at least 30 points; got 10" in flaws(groups=np.column_stack([np.arange(N) % 10, np.arange(1, N + 1) % 10]))
@@ -400,27 +389,33 @@ def test_flaws_begin_where_the_rules_end(learner):
     assert flaws(fit=some, flip_rate=3.0).startswith("The estimated flip rate, 0.1, is within 3")
 
 
-def test_labels_are_few_plenty_or_in_between():
-    few, some, many = (
-        Evidence(Kind.CLOSE_FAR, 4.0 * each, n_parameters=4, n_observations=100.0) for each in (2.9, 3.0, 25.0)
-    )
-    assert "at least 3 uncertain labels per parameter; got 2.9 (12," in few.flaw("jackknife")
-    assert "Label about 110 pairs" in few.flaw("jackknife")
-    assert some.flaw("jackknife") is None
-    assert few.flaw("sandwich") == few.flaw("jackknife")
-    assert some.flaw("sandwich") == (
+def test_labels_are_few_plenty_or_in_between(learner):
+    sample = observed(learner)
+
+    def evidence(per_parameter, n_parameters=4, sample=sample):
+        return evidence_of(sample, per_parameter * n_parameters, n_parameters)
+
+    few, some, many = (evidence(each) for each in (2.9, 3.0, 25.0))
+    for method in ("jackknife", "sandwich"):
+        (flaw,) = few.flaws(method)
+        assert "at least 3 uncertain labels per parameter; got 2.9 (12," in flaw
+        assert f"Label about {int(np.ceil(N * 3.0 / 2.9 / 10) * 10)} pairs" in flaw
+    assert some.flaws("jackknife") == many.flaws("jackknife") == many.flaws("sandwich") == ()
+    assert some.flaws("sandwich") == (
         "The sandwich needs at least 25 uncertain labels (and groups or points, if any) per parameter; got 3.0. "
-        'Use method="jackknife".'
+        'Use method="jackknife".',
     )
-    assert many.flaw("sandwich") is None
     assert [each.is_plenty for each in (few, some, many)] == [False, False, True]
     # The bias beside the standard error grows with the number of parameters.
-    assert not Evidence(Kind.CLOSE_FAR, 25.0 * 40, n_parameters=40, n_observations=2000.0).is_plenty
-    assert Evidence(Kind.CLOSE_FAR, 40.0 * 40, n_parameters=40, n_observations=4000.0).is_plenty
-    assert not Evidence(Kind.CLOSE_FAR, 400.0, n_parameters=4, n_observations=400.0, n_units=99.0).is_plenty
-    assert Evidence(Kind.CLOSE_FAR, 400.0, n_parameters=4, n_observations=400.0, n_units=100.0).is_plenty
-    assert not Evidence(Kind.CLOSE_FAR, 49.0 * 4, n_parameters=4, n_observations=400.0, estimates_flips=True).is_plenty
-    assert Evidence(Kind.CLOSE_FAR, 50.0 * 4, n_parameters=4, n_observations=400.0, estimates_flips=True).is_plenty
+    assert not evidence(25.0, 40).is_plenty
+    assert evidence(40.0, 40).is_plenty
+    for n_units in (99, 100):
+        grouped = dataclasses.replace(sample, dependence=Dependence(np.arange(N) % n_units))
+        assert evidence(100.0, sample=grouped).is_plenty == (n_units == 100)
+    fit = dataclasses.replace(sample.fit, known=sample.fit.known.but(flip_rate="estimate"))
+    for per_parameter in (49.0, 50.0):
+        with_flips = evidence(per_parameter, sample=dataclasses.replace(sample, fit=fit))
+        assert with_flips.is_plenty == (per_parameter == 50.0)
 
 
 def test_labels_that_repeat_each_other_count_once(learner):
@@ -430,8 +425,8 @@ def test_labels_that_repeat_each_other_count_once(learner):
     for sample, expected in ((plain, 1.0), (copied, 0.5)):
         facts = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, 2)
         assert facts.independence == pytest.approx(expected, rel=0.01)
-        evidence = Evidence.of(sample, facts, keeps_rank=False)
-        assert evidence.per_parameter == pytest.approx(learner.fit_statistics_.uncertain_per_parameter, rel=0.01)
+        per_parameter = learner.fit_statistics_.uncertain_per_parameter
+        assert Evidence.of(sample, facts).per_parameter == pytest.approx(per_parameter, rel=0.01)
 
 
 def test_the_covariance_of_thousands_of_parameters_is_refused(learner):
@@ -490,28 +485,27 @@ def test_intervals_reach_a_quantile_of_the_normal_distribution(learner, level):
 
 
 def test_statements_say_what_holds(learner):
-    plenty, some = (Evidence(Kind.CLOSE_FAR, 4.0 * each, n_parameters=4, n_observations=100.0) for each in (30.0, 11.0))
     sample = observed(learner)
 
-    def words(method, boundary=None, evidence=plenty, sample=sample):
-        return state(sample, INTERIOR, evidence, method, boundary)
+    def words(method, sample=sample, uncertain=120.0, **change):
+        return evidence_of(sample, uncertain, **change).statement(method)
 
     assert "the optimum is interior (the smallest eigenvalue of M is 5.0 standard" in words("sandwich")
     assert "all symmetric matrices" not in words("sandwich")
-    free = words("sandwich", "M is small")
-    assert "Since M is small, intervals are centred at the optimum over all symmetric matrices" in free
+    free = words("sandwich", rank=1)
+    assert "Since M has rank 1 of 2, intervals are centred at the optimum over all symmetric matrices" in free
     assert "interior" not in free
     assert "corrects the bias with only 11.0 uncertain labels per parameter; from 25 on" in words(
-        "jackknife", None, some
+        "jackknife", uncertain=44.0
     )
-    linked = dataclasses.replace(sample, dependence=Dependence(np.array([[0, 1]])))
-    of_points = words("jackknife", None, dataclasses.replace(some, n_units=20.0), linked)
+    linked = dataclasses.replace(sample, dependence=Dependence(np.column_stack([np.arange(N) % 20, np.arange(N) % 20])))
+    of_points = words("jackknife", linked, uncertain=44.0)
     assert "with only 5.0 points and 11.0 uncertain labels per parameter" in of_points
     assert "from 25 of each on" in of_points
     told = dataclasses.replace(sample, largest_rank=1)
-    assert words("sandwich", sample=told).endswith("Rank 1 is treated as known.")
+    assert words("sandwich", told).endswith("Rank 1 is treated as known.")
     chosen = dataclasses.replace(told, fit=dataclasses.replace(told.fit, settings=told.fit.settings.but(rank="auto")))
-    assert "Since the rank was chosen from these labels" in words("sandwich", sample=chosen)
+    assert "Since the rank was chosen from these labels" in words("sandwich", chosen)
     assert "do not vary" not in cf.confidence(learner, Z, LABELS).statement
 
 
@@ -573,11 +567,11 @@ def test_the_jackknife_is_the_formula_over_fits_without_a_part(rank, class_weigh
     learner = cf.LinearMetricLearner(rank=rank, class_weight=class_weight, tol=1e-12, **PAPER).fit(Z, LABELS)
     sample = observed(learner)
     reach = jackknife(sample, sample.parameters, 0.95, None, None, keeps_rank=rank is not None)
-    margins = sample.likelihood.margins(sample.parameters)
+    margins = (Z @ sample.likelihood.moves.basis) ** 2 @ sample.likelihood.moves.values - sample.parameters[3]
     seed = np.random.RandomState(0).randint(2**31)
     left_out = sample.dependence.parts(np.ones(N), margins, 20, np.random.default_rng(seed))
     thresholds = [learner.fit(Z[part == 0], LABELS[part == 0]).metric_.threshold for part in left_out.T]
-    whole = sample.optimum.threshold
+    whole = sample.parameters[3]
     share = left_out.sum() / (20 * N)
     assert share == 1.0 / 20
     assert reach.shift[3] == pytest.approx(19 * (whole - np.mean(thresholds)), rel=0.02, abs=0.02)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar import engines
-from closefar.engines import threads_for
+from closefar import arrays
+from closefar.arrays import threads_for
 from paper_estimator import PAPER
 
 
@@ -24,7 +24,7 @@ class Library:
 @pytest.fixture
 def libraries(monkeypatch):
     found = (Library(8), Library(3), Library(1))
-    monkeypatch.setattr(engines, "_libraries", lambda: found)
+    monkeypatch.setattr(arrays, "_libraries", lambda: found)
     return found
 
 
@@ -94,8 +94,8 @@ def test_a_small_fit_uses_one_thread(libraries, monkeypatch):
 
 
 def test_the_libraries_of_this_process_are_left_as_they_were():
-    before = numbers(engines._libraries())
+    before = numbers(arrays._libraries())
     with threads_for(100, 2):
-        assert all(number == 1 for number in numbers(engines._libraries()))
+        assert all(number == 1 for number in numbers(arrays._libraries()))
         assert np.isfinite(np.eye(3) @ np.eye(3)).all()
-    assert numbers(engines._libraries()) == before
+    assert numbers(arrays._libraries()) == before

@@ -18,6 +18,7 @@ from closefar.fitting import Scorer
 from closefar.judgements import Judgements, find_points
 from closefar.rows import Coordinates, IndexedRows, rows_of
 from paper_estimator import PAPER
+from row_functions import Pull
 
 RNG = np.random.default_rng(0)
 N_POINTS, N, D = 60, 900, 4
@@ -53,7 +54,6 @@ def test_what_it_is():
         np.array([5, -1]),
         np.arange(N) % 3 == 0,
         (np.array([2, 0]), ...),
-        (..., slice(None)),
         ([1, 2], slice(None), slice(None)),
     ],
     ids=str,
@@ -82,6 +82,8 @@ def test_keys_that_select_tuples(key):
         ([1, 2], slice(None), [0, 3]),
         (4, 1, 2),
         (..., 0),
+        None,
+        (slice(None), None),
         (slice(None), 0, slice(None)),
         np.arange(6).reshape(2, 3),
         RNG.random((N, 2)) > 0.5,
@@ -94,9 +96,9 @@ def test_keys_that_form_an_array(key):
     np.testing.assert_array_equal(found, PAIRS[key])
 
 
-@pytest.mark.parametrize("key", [(0, 0, 0, 0), None, (..., ...), (slice(None), None)], ids=str)
+@pytest.mark.parametrize("key", [(0, 0, 0, 0), (..., ...), (slice(None), 0, 0, 0)], ids=str)
 def test_keys_that_are_refused(key):
-    with pytest.raises(IndexError, match="three axes"):
+    with pytest.raises(IndexError):
         TUPLES[key]
 
 
@@ -279,15 +281,15 @@ def test_operations_agree_with_those_on_differences(n, n_points, d, offset, kept
     def results(rows):
         ahead = rows.forward(left)
         moments = rows.rotated_moments(weights, (coefficients,), basis)
-        parts, gradient = rows.sweep(symmetric, lambda q, c: Pulled(q * c), coefficients)
-        yield from (rows.squared_distances(left), rows.quadratic_forms(symmetric), rows.outer(coefficients))
+        found, gradient = rows.sweep(Pull(), symmetric, coefficients)
+        yield from (rows.squared_distances(left), rows.forms(symmetric), rows.outer(coefficients))
         yield from (
             rows.backward(ahead, coefficients),
             rows.inner(ahead, rows.forward(right)),
             rows.inner(ahead, ahead),
         )
         yield from (rows.projected(left), rows.read(slice(0, m)))
-        yield from (*moments, gradient, np.concatenate([part.margin_gradient for part in parts]))
+        yield from (*moments, gradient, found.sums, *found.arrays)
         yield from (rows.second_moment(weights, zero, zero + 3.0), rows.second_moment(weights, zero + 1.0, zero + 3.0))
         if k < 20:
             yield rows.sum_of_squares(weights, (coefficients,))
@@ -295,11 +297,6 @@ def test_operations_agree_with_those_on_differences(n, n_points, d, offset, kept
     for found, expected in zip(results(indexed), results(plain), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-11 * np.abs(expected).max())
     assert np.all(indexed.largest(zero) >= plain.largest(zero) * (1.0 - 1e-12))
-
-
-class Pulled:
-    def __init__(self, margin_gradient):
-        self.margin_gradient = margin_gradient
 
 
 def test_points_that_are_not_kept_are_mapped_in_each_pass(monkeypatch):
@@ -321,8 +318,8 @@ def test_points_that_are_not_kept_are_mapped_in_each_pass(monkeypatch):
         {"noise": "hypsecant"},
         {"noise": "auto"},
         {"solver": "newton"},
-        {"solver": "fista"},
-        {"solver": "factor"},
+        {"solver": "lowrank"},
+        {"solver": "sampled"},
         {"rank": 1},
         {"rank": "auto"},
         {"alpha": 0.05},
