@@ -2,7 +2,7 @@
 
     python benchmarks/core.py [--quick]
 
-A pass is the one that the solvers make: the loss of a metric with its gradient (`Objective.loss_and_gradient`), on the
+A pass is the one that the solvers make: the loss of a metric with its gradient (`Problem.at`), on the
 same rows in unit-free coordinates.
 """
 
@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 import closefar as cf
 from closefar.noise import get_noise
 from closefar.rows import Differences, unit_free
-from closefar.solve import CloseFar, Objective, Passes
+from closefar.solve import Answers, Likelihood, Problem
 
 # The paper's estimator: one fit, without choosing a penalty and flips.
 ESTIMATOR: dict[str, Any] = {"alpha": 0.0, "flip_rate": 0.0}
@@ -63,9 +63,10 @@ def spectral_error(matrix: np.ndarray, threshold: float, truth: cf.Metric) -> fl
 def one_pass(Z: np.ndarray, labels: np.ndarray) -> Callable[[], Any]:
     weights = np.full(len(Z), 1.0 / len(Z))
     rows, _ = unit_free(Differences(Z), weights)
-    objective = Objective(rows, CloseFar(get_noise("logistic"), labels.astype(float), weights), Passes())
+    codes = rows.row_array((labels > 0).astype(np.int8))
+    problem = Problem.of(rows, Likelihood(get_noise("logistic"), Answers.of(2), codes, weights))
     matrix, thresholds = np.eye(rows.n_columns), np.ones(1)
-    return lambda: objective.loss_and_gradient(matrix, thresholds)
+    return lambda: problem.at(matrix, thresholds)
 
 
 def bench_passes(name: str, problem: tuple[np.ndarray, np.ndarray, cf.Metric], repeats: int) -> None:

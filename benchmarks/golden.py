@@ -117,16 +117,19 @@ POINTS: dict[str, Any] = {"n_points": 120, "by_index": True}
 
 FITS: dict[str, tuple[Any, dict[str, Any]]] = {
     # Solvers.
-    **{f"pairs, {name}": (linear(solver=name), judged(1_000, 5)) for name in ("auto", "newton", "lowrank", "fista")},
+    **{
+        f"pairs, {name}": (linear(solver=name.replace("fista", "sampled")), judged(1_000, 5))
+        for name in ("auto", "newton", "lowrank", "fista")
+    },
     "pairs, sampled": (linear(solver="sampled"), judged(2_000, 8)),
-    "pairs, factor": (linear(solver="factor", tol=1e-8), judged(1_000, 5)),
-    "pairs, factor, alpha": (linear(solver="factor", alpha=0.02, tol=1e-8), judged(800, 6)),
+    "pairs, factor": (linear(solver="lowrank", tol=1e-8), judged(1_000, 5)),
+    "pairs, factor, alpha": (linear(solver="lowrank", alpha=0.02, tol=1e-8), judged(800, 6)),
     "pairs, lowrank, 40 columns, alpha": (linear(solver="lowrank", alpha=0.05), judged(600, 40, rank=4)),
     "pairs, newton, 12 columns, alpha": (linear(solver="newton", alpha=0.02), judged(800, 12, rank=3)),
-    "pairs, fista, alpha": (linear(solver="fista", alpha=0.05), judged(600, 10, rank=3)),
+    "pairs, fista, alpha": (linear(solver="sampled", alpha=0.05), judged(600, 10, rank=3)),
     "pairs, 40 columns, alpha": (linear(alpha=0.05), judged(1_000, 40, rank=5)),
     "levels, lowrank": (ordinal(solver="lowrank"), judged(800, 5, "levels")),
-    "levels, fista, alpha": (ordinal(solver="fista", alpha=0.05), judged(600, 5, "levels")),
+    "levels, fista, alpha": (ordinal(solver="sampled", alpha=0.05), judged(600, 5, "levels")),
     "triplets, newton": (comparison(solver="newton"), compared(800, 5)),
     "quadruplets, lowrank, alpha": (comparison(solver="lowrank", alpha=0.05), compared(800, 12, "quadruplets")),
     # Noises.

@@ -171,7 +171,7 @@ def _checked(
     shown = quality(answers, given, learned, task) or {}
     seconds = time.perf_counter() - start
     questions = draw_questions(N_POINTS, np.empty((0, task.n_things), dtype=int), task, N_TRUTH, rng)
-    expected = learned.expected(cf.Tuples(annotator.points, questions))
+    expected = np.argmax(learned.probabilities(cf.Tuples(annotator.points, questions)), axis=1)
     probabilities = annotator.probabilities(questions)
     truth = float(np.mean(probabilities[np.arange(len(questions)), expected]))
     matrix, true = learned.metric.matrix, annotator.factor @ annotator.factor.T

@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 import closefar as cf
 from closefar.noise import get_noise
 from closefar.rows import Differences, rows_of, unit_free
-from closefar.solve import CloseFar, Objective, Passes
+from closefar.solve import Answers, Likelihood, Problem
 
 PAGE = 4096
 
@@ -151,8 +151,9 @@ def bench_passes(options: argparse.Namespace) -> None:
         labels = np.where(np.square(Z[:, :5]).sum(axis=1) + rng.logistic(size=n) > 4.35, 1.0, -1.0)
         weights = np.full(n, 1.0 / n)
         rows, _ = unit_free(Differences(Z), weights)
-        objective = Objective(rows, CloseFar(get_noise("logistic"), labels, weights), Passes())
-        evaluate = partial(objective.loss_and_gradient, np.eye(20), np.ones(1))
+        codes = rows.row_array((labels > 0).astype(np.int8))
+        problem = Problem.of(rows, Likelihood(get_noise("logistic"), Answers.of(2), codes, weights))
+        evaluate = partial(problem.at, np.eye(20), np.ones(1))
         evaluate()
         each[n] = cpu(evaluate, 7 if n < 10**7 else 3) / n * 1e9
     ratio = max(each.values()) / min(each.values())

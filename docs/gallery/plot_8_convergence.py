@@ -7,8 +7,8 @@ Every fit ends with such a proof, and records its steps in ``history_``.
 """
 
 # %%
-# Three solvers minimise the same loss.  Newton is used for few columns, FISTA for many, and L-BFGS on a factor of the
-# metric for a fixed rank.
+# Three solvers minimise the same loss.  Newton's method suits few columns, L-BFGS on a factor of the metric many, and
+# steps with the Hessian of a sample very many pairs.  By default the fit chooses.
 
 import textwrap
 
@@ -19,7 +19,7 @@ import closefar as cf
 data = cf.datasets.make_pairs(15_000, 10, rank=5, wrong_share=0.1, random_state=0)
 learners = {
     solver: cf.LinearMetricLearner(alpha=0, flip_rate=0, solver=solver).fit(data.pairs, data.labels)
-    for solver in ("newton", "fista", "factor")
+    for solver in ("newton", "lowrank", "sampled")
 }
 for solver, learner in learners.items():
     loss, gap = learner.certificate_.loss, learner.certificate_.gap
@@ -32,7 +32,7 @@ for solver, learner in learners.items():
 # to succeed, because it costs passes too.
 
 fig, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
-for ax, solver in zip(axes, ("newton", "fista"), strict=True):
+for ax, solver in zip(axes, ("newton", "sampled"), strict=True):
     cf.plot.convergence(learners[solver], ax=ax)
     ax.set_title(f"{solver}: {ax.get_title()}", fontsize="medium")
 
